@@ -1,0 +1,1 @@
+"""tilecast: a hardware simulator and performance model for AI accelerators."""

@@ -1,0 +1,93 @@
+"""What can go wrong, one class per situation.
+
+    SimulatorError                   exit 1
+    ├── InputError                   exit 2   the user can mend it
+    │   ├── SpecError                a file or an override is wrong; carries every fault
+    │   └── UnknownNameError         no such name; offers the near ones
+    ├── ImpossibleError              exit 3   understood, but it cannot run
+    │   ├── CapacityError            does not fit; carries the shortfall and what would fit
+    │   └── PlanError                a parallel plan breaks rules; carries every broken one
+    ├── CheckError                   a functional check found a difference
+    └── BoundsError                  a run left its own bounds: a bug of ours
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+class SimulatorError(Exception):
+    """Root of everything this package raises on purpose."""
+
+    exit_code = 1
+
+
+class InputError(SimulatorError):
+    """The input is wrong and the message says how to mend it."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault of one input: where it stands, what was found there, what would do."""
+
+    file: str
+    line: int | None
+    path: str
+    found: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        parts = [part for part in (self.path, self.found) if part]
+        text = f"{where}: " + ": ".join(parts)
+        return f"{text}; {self.fix}" if self.fix else text
+
+
+class SpecError(InputError):
+    """A file or an override does not hold; all faults at once."""
+
+    def __init__(self, faults: Iterable[Fault]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("\n".join(str(fault) for fault in self.faults))
+
+    def __reduce__(self) -> tuple[type[SpecError], tuple[tuple[Fault, ...]]]:
+        return type(self), (self.faults,)
+
+
+class UnknownNameError(InputError):
+    """No such name; the near ones are offered."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        self.kind, self.name, self.known = kind, name, tuple(sorted(known))
+        near = difflib.get_close_matches(name.lower(), self.known, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(self.known)}"
+        super().__init__(f"unknown {kind} {name!r}; {hint}")
+
+    def __reduce__(self) -> tuple[type[UnknownNameError], tuple[str, str, tuple[str, ...]]]:
+        return type(self), (self.kind, self.name, self.known)
+
+
+class ImpossibleError(SimulatorError):
+    """The input is understood, but nothing can run it as asked."""
+
+    exit_code = 3
+
+
+class CapacityError(ImpossibleError):
+    """The memory does not hold it; the message has the shortfall and what would fit."""
+
+
+class PlanError(ImpossibleError):
+    """The parallel plan breaks rules; the message lists each one with the valid values."""
+
+
+class CheckError(SimulatorError):
+    """A functional check found blocks that do not add up to the whole operator."""
+
+
+class BoundsError(SimulatorError):
+    """A run left its own bounds; the simulation is wrong, not the input."""
