@@ -1,14 +1,14 @@
 """What can go wrong, one class per situation.
 
-    SimulatorError                   exit 1
-    ├── InputError                   exit 2   the user can mend it
-    │   ├── SpecError                a file or an override is wrong; carries every fault
-    │   └── UnknownNameError         no such name; offers the near ones
-    ├── ImpossibleError              exit 3   understood, but it cannot run
-    │   ├── CapacityError            does not fit; carries the shortfall and what would fit
-    │   └── PlanError                a parallel plan breaks rules; carries every broken one
-    ├── CheckError                   a functional check found a difference
-    └── BoundsError                  a run left its own bounds: a bug of ours
+SimulatorError                   exit 1
+├── InputError                   exit 2   the user can mend it
+│   ├── SpecError                a file or an override is wrong; carries every fault
+│   └── UnknownNameError         no such name; offers the near ones
+├── ImpossibleError              exit 3   understood, but it cannot run
+│   ├── CapacityError            does not fit; carries the shortfall and what would fit
+│   └── PlanError                a parallel plan breaks rules; carries every broken one
+├── CheckError                   a functional check found a difference
+└── BoundsError                  a run left its own bounds: a bug of ours
 """
 
 from __future__ import annotations

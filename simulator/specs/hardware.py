@@ -1,0 +1,174 @@
+"""An accelerator as its data sheet describes it, one package.
+
+Knows numbers and where they came from. Never touches files, workloads or time. Rates are dense
+and link bandwidths are per direction; a key that means anything else says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from simulator.specs.frozen import FrozenMap
+from simulator.units import (
+    BitsPerSecond,
+    Bytes,
+    BytesPerClock,
+    BytesPerSecond,
+    Clocks,
+    Dollars,
+    DollarsPerHour,
+    FlopsPerClock,
+    FlopsPerSecond,
+    Hertz,
+    Seconds,
+    Watts,
+)
+
+BASES = ("datasheet", "vendor", "measured", "derived", "estimated", "assumed")
+"""How far a number can be trusted, strongest first."""
+
+Basis = Literal["datasheet", "vendor", "measured", "derived", "estimated", "assumed"]
+DRAM = ("hbm2", "hbm2e", "hbm3", "hbm3e", "hbm4", "hbm4e", "gddr6", "gddr7", "ddr4", "ddr5")
+MemoryKind = Literal[
+    "hbm2", "hbm2e", "hbm3", "hbm3e", "hbm4", "hbm4e", "gddr6", "gddr7", "ddr4", "ddr5",
+    "l2", "mall", "l1", "lds", "registers", "tensor_memory",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Where one number came from: its path in the file, the source, and the basis."""
+
+    path: str
+    source: str
+    basis: Basis
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compute:
+    """The compute units of one package. Per-clock rates are dense and per unit."""
+
+    units: int
+    """Active compute units (AMD CU or WGP, NVIDIA SM, CPU core)."""
+    unit: Literal["CU", "WGP", "SM", "core"]
+    clock: Hertz
+    """The clock at which the data-sheet peak is stated."""
+    held_clock: Hertz | None = None
+    """The clock held under sustained matrix load, where it was measured."""
+    dies: int = 1
+    """Compute dies that each have their own share of the units."""
+    matrix: FrozenMap[str, FlopsPerClock]
+    """FLOP per clock per unit by number format, matrix engine, dense."""
+    vector: FrozenMap[str, FlopsPerClock]
+    """FLOP per clock per unit by number format, vector ALUs."""
+    sparsity: FrozenMap[str, float] = field(default_factory=FrozenMap)
+    """Structured-sparse peak over dense peak by number format."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLevel:
+    """One level of the memory hierarchy. ``capacity`` and ``bandwidth`` are per ``scope``."""
+
+    kind: MemoryKind
+    capacity: Bytes
+    scope: Literal["device", "die", "unit"] = "device"
+    bandwidth: BytesPerSecond | None = None
+    per_clock: BytesPerClock | None = None
+    """Bandwidth of an on-chip level in bytes per compute clock, instead of ``bandwidth``."""
+    achieved: float | None = None
+    """Streaming read bandwidth that was measured, as a fraction of the peak."""
+    latency: Seconds | None = None
+    line: Bytes | None = None
+    stacks: int | None = None
+    pin_rate: BitsPerSecond | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataMover:
+    """Limits of the engine that copies tiles by descriptor (AMD TDM, NVIDIA TMA)."""
+
+    kind: Literal["tdm", "tma"]
+    rank: int
+    """Most dimensions of one descriptor."""
+    tile_dim: int
+    """Largest extent of a tile along one dimension, in elements."""
+    gather_rows: FrozenMap[int, int] = field(default_factory=FrozenMap)
+    """Rows that one gather descriptor names, by index width in bits; empty: no gather."""
+    iterate: int = 1
+    """Most repetitions of one tile by one descriptor."""
+    multicast: int = 1
+    """Most workgroups that one load delivers to."""
+    alignment: Bytes
+    """The row length, and any stride, is a multiple of this."""
+    latency: Clocks | None = None
+    """Clocks from issue to data in local memory."""
+    queues: int = 1
+    """Descriptor queues per unit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One kind of link of a package. ``bandwidth`` is per direction, all links of the kind."""
+
+    kind: Literal["xgmi", "ualink", "nvlink", "pcie", "ethernet", "infiniband", "c2c"]
+    bandwidth: BytesPerSecond
+    links: int = 1
+    achieved: float | None = None
+    latency: Seconds | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Power:
+    """Power of the package."""
+
+    peak: Watts
+    idle: Watts | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What one package costs to rent or to buy."""
+
+    rent: DollarsPerHour | None = None
+    purchase: Dollars | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerator:
+    """One package that can be bought, or that somebody said could be."""
+
+    name: str
+    vendor: str
+    architecture: str
+    """The instruction set that the software stack is built for, such as gfx1250 or sm_90."""
+    status: Literal["shipping", "announced", "prelaunch", "projection", "article", "calibrated"]
+    kind: Literal["gpu", "cpu"] = "gpu"
+    aliases: tuple[str, ...] = ()
+    launched: str | None = None
+    process: str | None = None
+    transistors: float | None = None
+    description: str = ""
+    compute: Compute
+    memory: tuple[MemoryLevel, ...]
+    data_mover: DataMover | None = None
+    scale_up: Link | None = None
+    scale_out: Link | None = None
+    host: Link | None = None
+    power: Power | None = None
+    price: Price | None = None
+    provenance: tuple[Provenance, ...] = field(default=(), compare=False)
+
+    def level(self, kind: str) -> MemoryLevel | None:
+        """The memory level of that kind, or None where the device has none."""
+        return next((level for level in self.memory if level.kind == kind), None)
+
+    @property
+    def dram(self) -> MemoryLevel:
+        """The device memory; the loader refuses a device without one."""
+        return next(level for level in self.memory if level.kind in DRAM)
+
+    def peak(self, number_format: str) -> FlopsPerSecond | None:
+        """Dense matrix peak at the data-sheet clock, or None where the format has no path."""
+        rate = self.compute.matrix.get(number_format)
+        return None if rate is None else rate * self.compute.units * self.compute.clock

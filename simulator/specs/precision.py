@@ -1,0 +1,68 @@
+"""Number formats: bits per element and the scales that block formats carry.
+
+Sources: OCP Microscaling Formats (MX) v1.0 for the mx formats (one E8M0 byte per 32 elements);
+NVIDIA PTX ISA for nvfp4 (one E4M3 byte per 16 elements); DeepSeek-V3 report (arXiv 2412.19437)
+section 3.3 for fp8_block (one fp32 per 128 x 128 weights, one per 1 x 128 activations).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.errors import UnknownNameError
+from simulator.units import Bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberFormat:
+    """A number format; ``block`` elements share ``scale_bits`` bits of scale."""
+
+    name: str
+    bits: int
+    block: int = 1
+    scale_bits: int = 0
+    compute: str = ""
+    """The matrix rate that multiplies it, where it has another name in a data sheet."""
+
+    @property
+    def bits_per_element(self) -> float:
+        """Bits per element, its share of the scale included."""
+        return self.bits + self.scale_bits / self.block
+
+    def bytes(self, elements: float) -> Bytes:
+        """Bytes of that many elements with their scales.
+
+        >>> FORMATS["mxfp4"].bytes(32)
+        17.0
+        """
+        return elements * self.bits_per_element / 8
+
+
+FORMATS = {
+    entry.name: entry
+    for entry in (
+        NumberFormat(name="fp64", bits=64),
+        NumberFormat(name="fp32", bits=32),
+        NumberFormat(name="tf32", bits=32),
+        NumberFormat(name="fp16", bits=16),
+        NumberFormat(name="bf16", bits=16),
+        NumberFormat(name="fp8", bits=8),
+        NumberFormat(name="fp8_block", bits=8, block=128 * 128, scale_bits=32, compute="fp8"),
+        NumberFormat(name="int8", bits=8),
+        NumberFormat(name="mxfp8", bits=8, block=32, scale_bits=8, compute="fp8"),
+        NumberFormat(name="mxfp6", bits=6, block=32, scale_bits=8, compute="fp6"),
+        NumberFormat(name="mxfp4", bits=4, block=32, scale_bits=8, compute="fp4"),
+        NumberFormat(name="nvfp4", bits=4, block=16, scale_bits=8, compute="fp4"),
+        NumberFormat(name="int4", bits=4, block=128, scale_bits=16, compute="fp16"),
+        NumberFormat(name="fp6", bits=6),
+        NumberFormat(name="fp4", bits=4),
+    )
+}
+
+
+def number_format(name: str) -> NumberFormat:
+    """The format of that name; raises UnknownNameError with the near names."""
+    try:
+        return FORMATS[name]
+    except KeyError:
+        raise UnknownNameError("number format", name, FORMATS) from None

@@ -1,0 +1,72 @@
+"""A software stack on one generation: its kernel tiles, achieved fractions and launch costs.
+
+What changes with a ROCm or CUDA release while the silicon stays. Knows numbers and their
+sources. Never touches hardware specs or operators.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from simulator.specs.frozen import FrozenMap
+from simulator.specs.hardware import Provenance
+from simulator.units import Bytes, Seconds
+
+Tile = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How kernels reach the device."""
+
+    host: Seconds
+    """Time between two launches that the host issues one by one (eager)."""
+    gap: Seconds
+    """Idle time of the device between two kernels of one stream."""
+    graph: Seconds
+    """Time to launch a captured graph, once per step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatmulLibrary:
+    """Tiles (m, n, k) that the GEMM library has, with what it reaches."""
+
+    tiles: tuple[Tile, ...]
+    split_k: tuple[int, ...] = (1,)
+    efficiency: FrozenMap[str, float]
+    """Share of the matrix rate at the held clock that a long K-loop of the largest tile keeps,
+    by number format; ``default`` for the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionLibrary:
+    """Query and key-value block of the attention kernels, with what they reach."""
+
+    prefill_tile: tuple[int, int]
+    decode_tile: tuple[int, int]
+    """(packed query rows, key-value tokens) of one decode block."""
+    efficiency: FrozenMap[str, float]
+    min_split: int = 128
+    """Fewest key-value tokens that a split of one sequence keeps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """Kernel libraries and launch costs of one software stack on one generation."""
+
+    name: str
+    description: str = ""
+    architectures: tuple[str, ...]
+    """Architectures of accelerators that it is the default for."""
+    launch: Launch
+    mode: Literal["graph", "eager"] = "graph"
+    fill: Seconds
+    """Time of one kernel outside its tiles: grid setup, first addresses, last drain."""
+    bandwidth: float
+    """Share of the peak memory bandwidth that kernels reach where the device states none."""
+    matmul: MatmulLibrary
+    attention: AttentionLibrary
+    framework_memory: Bytes = 0.0
+    """Bytes per device that the runtime and its libraries hold."""
+    provenance: tuple[Provenance, ...] = field(default=(), compare=False)
