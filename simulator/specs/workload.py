@@ -1,0 +1,208 @@
+"""The architecture of a model: what is run, as shapes.
+
+Knows layer shapes, number formats and their source. Never touches hardware, batches, or how a
+model is cut. Sizes are elements; a layer pattern is run-length encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from simulator.specs.frozen import FrozenMap
+from simulator.specs.hardware import Basis, Provenance
+
+Part = Literal[
+    "default", "embedding", "head", "attention", "ffn", "experts", "shared_experts", "router",
+    "norms", "convolution", "mtp",
+]  # fmt: skip
+"""Parts of a model whose weights may have a number format of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """Multi-head, grouped-query or multi-query attention with declared head size."""
+
+    kind: Literal["gqa"] = "gqa"
+    heads: int
+    kv_heads: int
+    head_dim: int
+    window: int | None = None
+    """Tokens that a sliding window keeps, the current one included; None: all."""
+    chunk: int | None = None
+    """Tokens of one attention chunk (tokens attend within their chunk); None: no chunks."""
+    sinks: bool = False
+    """One learned sink logit per head."""
+    qkv_bias: bool = False
+    out_bias: bool = False
+    qk_norm: Literal["none", "head", "full"] = "none"
+    """RMS norm on queries and keys: per head (head_dim weights each) or over all heads."""
+    output_gate: bool = False
+    """The query projection also yields a gate of the size of the attention output."""
+    shared_kv: bool = False
+    """Values are the keys: one projection, but both are cached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention:
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): one latent cached per token."""
+
+    kind: Literal["mla"] = "mla"
+    heads: int
+    q_lora_rank: int | None
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenseFFN:
+    """A feed-forward network; gated ones have three matrices, others two."""
+
+    kind: Literal["dense"] = "dense"
+    width: int
+    gated: bool = True
+    bias: bool = False
+    activation: str = "silu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Router:
+    """How tokens choose experts."""
+
+    scoring: Literal["softmax", "sigmoid"] = "softmax"
+    normalise: bool = True
+    """The chosen weights are scaled to sum to one."""
+    bias: bool = False
+    """A per-expert bias that only the choice sees (auxiliary-loss-free balancing)."""
+    linear_bias: bool = False
+    """The router's projection itself has a bias."""
+    groups: int = 1
+    top_groups: int = 1
+    """Experts are chosen inside the best ``top_groups`` of ``groups`` groups."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoE:
+    """A mixture-of-experts feed-forward network."""
+
+    kind: Literal["moe"] = "moe"
+    experts: int
+    top_k: int
+    width: int
+    """Hidden width of one routed expert (one half of a gated pair)."""
+    gated: bool = True
+    bias: bool = False
+    activation: str = "silu"
+    shared_experts: int = 0
+    shared_width: int = 0
+    """Hidden width of all shared experts together."""
+    shared_gate: bool = False
+    """A learned scalar gate on the shared experts' output."""
+    router: Router = Router()
+    routing: str = "uniform"
+    """How tokens spread over experts: ``uniform`` draws, or ``balanced`` counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One transformer layer; a part that the model leaves out is None."""
+
+    attention: Attention | LatentAttention | None
+    ffn: DenseFFN | MoE | None
+    dense_ffn: DenseFFN | None = None
+    """A dense network beside the experts of the same layer, both summed (Gemma 4)."""
+    norms: int = 2
+    """Norms of the hidden size in this layer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerGroup:
+    """Layers that repeat in this order."""
+
+    repeat: int = 1
+    layers: tuple[Layer, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transformer:
+    """A decoder-only language model."""
+
+    name: str
+    kind: Literal["transformer"] = "transformer"
+    description: str = ""
+    aliases: tuple[str, ...] = ()
+    basis: Basis = "vendor"
+    """``vendor`` for a published configuration, ``assumed`` for one that nobody published."""
+    hidden: int
+    vocab: int
+    groups: tuple[LayerGroup, ...]
+    tied_embeddings: bool = False
+    head_bias: bool = False
+    mtp_layers: int = 0
+    """Multi-token-prediction modules, each one layer like the last plus a 2h x h projection."""
+    max_context: int | None = None
+    published_parameters: float | None = None
+    """Total that the publisher prints, for a check; None where none is printed."""
+    formats: FrozenMap[Part, str] = field(default_factory=lambda: FrozenMap({"default": "bf16"}))
+    """Number format of the weights by part; ``default`` for the others."""
+    kv_format: str = "bf16"
+    activation_format: str = "bf16"
+    provenance: tuple[Provenance, ...] = field(default=(), compare=False)
+
+    def layers(self) -> Iterator[Layer]:
+        """Every layer in order."""
+        for group in self.groups:
+            for _ in range(group.repeat):
+                yield from group.layers
+
+    def weight_format(self, part: Part) -> str:
+        """The number format of that part's weights."""
+        return self.formats.get(part, self.formats["default"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UNetStage:
+    """One resolution of a U-Net: residual blocks, each followed by transformer blocks."""
+
+    channels: int
+    residual_blocks: int
+    transformer_depth: int = 0
+    """Transformer blocks after each residual block; 0: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UNet:
+    """A latent-diffusion U-Net (SDXL, arXiv 2307.01952): convolution and cross-attention."""
+
+    name: str
+    kind: Literal["unet"] = "unet"
+    description: str = ""
+    aliases: tuple[str, ...] = ()
+    basis: Basis = "vendor"
+    in_channels: int
+    out_channels: int
+    stages: tuple[UNetStage, ...]
+    middle_transformer_depth: int
+    head_dim: int
+    context_dim: int
+    """Width of the text embedding that cross-attention reads."""
+    context_tokens: int
+    time_embedding: int
+    added_embedding: int = 0
+    """Width of the pooled text and size conditioning that joins the time embedding."""
+    latent: int = 128
+    """Height and width of the latent image."""
+    steps: int = 30
+    """Denoising steps of one sample."""
+    guidance: bool = True
+    """Classifier-free guidance runs the batch twice."""
+    published_parameters: float | None = None
+    formats: FrozenMap[Part, str] = field(default_factory=lambda: FrozenMap({"default": "fp16"}))
+    activation_format: str = "fp16"
+    provenance: tuple[Provenance, ...] = field(default=(), compare=False)
+
+
+Model = Transformer | UNet
