@@ -1,0 +1,307 @@
+"""The answer of one run: time, what binds it, its bounds, and what it rests on.
+
+Frozen data in base units. Rates, shares and utilisations are properties, never stored twice.
+Knows nothing of hardware specs, operators or how the numbers came about.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from simulator.errors import BoundsError, Fault, SpecError
+from simulator.units import Bytes, BytesPerSecond, Dollars, Flops, FlopsPerSecond, Joules, Seconds
+
+Bound = Literal["compute", "memory", "link", "latency", "waiting"]
+"""What binds: matrix and vector units, device memory, links, launch and fill latencies, or units
+that wait for each other (ragged waves, first loads, unequal tiles)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Proven limits of the same model: no run of it can be faster or slower."""
+
+    lower: Seconds
+    upper: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """Where the truth lies with probability ``level``, from errors on held-back measurements."""
+
+    lower: float
+    upper: float
+    level: float = 0.8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpUse:
+    """All executions of one operator shape in the run."""
+
+    name: str
+    kind: str
+    count: int
+    time: Seconds
+    """All executions together, launch gaps included."""
+    compute: Seconds
+    """Time that the units are busy, averaged over the units."""
+    memory: Seconds
+    """Time that the device memory is busy."""
+    latency: Seconds
+    """Launch gaps and time outside the tiles."""
+    flops: Flops
+    bytes: Bytes
+    """Bytes that cross the device memory, rereads included."""
+    format: str
+    """Number format of the matrix units, or of the data where no matrix is multiplied."""
+    roof: FlopsPerSecond
+    """Peak rate of the units that do this work, in ``format``."""
+    tile: str = ""
+    """Tile and split that the mapping chose."""
+    units: int = 0
+    """Compute units that the kernel occupies."""
+
+    @property
+    def time_each(self) -> Seconds:
+        """One execution."""
+        return self.time / self.count
+
+    @property
+    def bound_by(self) -> Bound:
+        """The resource that accounts for most of the time."""
+        rest = self.time - max(self.compute, self.memory) - self.latency
+        parts: tuple[tuple[float, Bound], ...] = (
+            (self.memory, "memory"),
+            (self.compute, "compute"),
+            (self.latency, "latency"),
+            (rest, "waiting"),
+        )
+        return max(parts, key=lambda part: part[0])[1]
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOP per byte moved, or None for an operator that moves nothing."""
+        return self.flops / self.bytes if self.bytes > 0 else None
+
+    @property
+    def rate(self) -> FlopsPerSecond | None:
+        """FLOP/s reached, or None where there is no work or no time."""
+        return self.flops / self.time if self.flops > 0 and self.time > 0 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPart:
+    """One thing that occupies device memory, with the formula that sized it."""
+
+    name: str
+    bytes: Bytes
+    formula: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUse:
+    """Device memory against its capacity."""
+
+    parts: tuple[MemoryPart, ...]
+    capacity: Bytes
+
+    @property
+    def total(self) -> Bytes:
+        """Bytes that must be resident."""
+        return sum(part.bytes for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roof:
+    """Ceilings of one device: matrix rate by number format, and memory bandwidth."""
+
+    compute: tuple[tuple[str, FlopsPerSecond], ...]
+    """Dense peak by number format."""
+    held: tuple[tuple[str, FlopsPerSecond], ...]
+    """The same at the held clock and with the library's efficiency."""
+    bandwidth: BytesPerSecond
+    achieved_bandwidth: BytesPerSecond
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Basis:
+    """One number behind the answer and how far it can be trusted."""
+
+    path: str
+    source: str
+    basis: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunProvenance:
+    """What the answer rests on."""
+
+    version: str
+    fidelity: str
+    seed: int
+    weakest: Basis
+    numbers: tuple[Basis, ...]
+    overrides: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """One phase inside a run that has several (prefill, then decode steps)."""
+
+    name: str
+    latency: Seconds
+    tokens: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Everything that a run answers. ``latency`` is one step (decode), one pass (prefill, image
+    step) or one whole request batch (generate)."""
+
+    workload: str
+    hardware: str
+    stack: str
+    phase: str
+    batch: int
+    input: int | None
+    output: int | None
+    context: int | None
+    dtype: str
+    unit: Literal["tokens", "samples"]
+    """What ``throughput`` counts."""
+    work: float
+    """Tokens or samples that one ``latency`` yields."""
+    latency: Seconds
+    bounds: Bounds
+    interval: Interval | None = None
+    ops: tuple[OpUse, ...]
+    memory: MemoryUse
+    roof: Roof
+    model_flops: Flops
+    """FLOP that the model needs, whatever ran."""
+    model_bytes: Bytes
+    """Weights and cache that the model must read once."""
+    phases: tuple[Phase, ...] = ()
+    energy: Joules | None = None
+    cost: Dollars | None = None
+    events: int = 0
+    warnings: tuple[str, ...] = ()
+    provenance: RunProvenance
+
+    def __post_init__(self) -> None:
+        slack = 1e-9 * self.bounds.upper
+        if not self.bounds.lower - slack <= self.latency <= self.bounds.upper + slack:
+            raise BoundsError(
+                f"{self.workload} on {self.hardware}: {self.latency!r} s is outside its bounds "
+                f"[{self.bounds.lower!r}, {self.bounds.upper!r}] s"
+            )
+
+    @property
+    def throughput(self) -> float | None:
+        """Tokens (or samples) per second; None where nothing takes time."""
+        return self.work / self.latency if self.latency > 0 else None
+
+    @property
+    def breakdown(self) -> dict[Bound, Seconds]:
+        """Latency by what binds; sums to ``latency``.
+
+        Inside each operator the busier of units and memory is charged with its busy time, launch
+        and fill with theirs, and the rest is units waiting.
+        """
+        parts: dict[Bound, Seconds] = dict.fromkeys(
+            ("compute", "memory", "link", "latency", "waiting"), 0.0
+        )
+        for op in self.ops:
+            busy: Bound = "memory" if op.memory >= op.compute else "compute"
+            parts[busy] += max(op.memory, op.compute)
+            parts["latency"] += op.latency
+        parts["waiting"] = max(0.0, self.latency - sum(parts.values()))
+        return parts
+
+    @property
+    def bound_by(self) -> Bound:
+        """What binds the run: the largest part of the breakdown."""
+        parts = self.breakdown
+        return max(parts, key=lambda part: parts[part])
+
+    @property
+    def mfu(self) -> float | None:
+        """Model FLOP/s over the dense peak of the model's number format."""
+        peak = dict(self.roof.compute).get(self.dtype)
+        if not peak or self.latency <= 0:
+            return None
+        return self.model_flops / self.latency / peak
+
+    @property
+    def mbu(self) -> float | None:
+        """Bytes that the model must read over what the memory could deliver in that time."""
+        if self.latency <= 0:
+            return None
+        return self.model_bytes / self.latency / self.roof.bandwidth
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fields and derived rates in base units; absent is None, never NaN or infinity."""
+        data = asdict(self)
+        for line, op in zip(data["ops"], self.ops, strict=True):
+            line |= {
+                "time_each": op.time_each,
+                "share": op.time / self.latency if self.latency > 0 else None,
+                "bound_by": op.bound_by,
+                "intensity": op.intensity,
+                "rate": op.rate,
+            }
+        data["memory"]["total"] = self.memory.total
+        data |= {
+            "throughput": self.throughput,
+            "breakdown": self.breakdown,
+            "bound_by": self.bound_by,
+            "mfu": self.mfu,
+            "mbu": self.mbu,
+        }
+        clean = _finite(data)
+        assert isinstance(clean, dict)
+        return clean
+
+    def to_json(self) -> str:
+        """``to_dict`` as JSON text; the same run gives the same bytes."""
+        return json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
+
+    def save(self, path: str | Path) -> None:
+        """Write the JSON whole or not at all."""
+        target = Path(path)
+        part = target.with_name(target.name + ".part")
+        part.write_text(self.to_json(), encoding="utf-8")
+        part.replace(target)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Result:
+        """Read what ``save`` wrote; raises SpecError where the file is not such a result."""
+        try:
+            return TypeAdapter(cls, config=ConfigDict(extra="ignore")).validate_python(
+                json.loads(Path(path).read_text(encoding="utf-8"))
+            )
+        except OSError as error:
+            raise SpecError([Fault(str(path), None, "", error.strerror or str(error))]) from None
+        except ValidationError as error:
+            raise SpecError(
+                Fault(str(path), None, ".".join(map(str, fault["loc"])), fault["msg"])
+                for fault in error.errors()
+            ) from None
+        except ValueError as error:
+            raise SpecError([Fault(str(path), None, "", f"not a saved result: {error}")]) from None
+
+
+def _finite(value: Any) -> Any:
+    """The same value as plain JSON types, with None for anything that is not a finite number."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return value
