@@ -141,6 +141,10 @@ class Transformer:
     groups: tuple[LayerGroup, ...]
     tied_embeddings: bool = False
     head_bias: bool = False
+    norm_bias: bool = False
+    """Norms have a bias beside their scale (LayerNorm rather than RMSNorm)."""
+    final_norm: bool = True
+    """A learned norm stands before the head."""
     mtp_layers: int = 0
     """Multi-token-prediction modules, each one layer like the last plus a 2h x h projection."""
     max_context: int | None = None
