@@ -29,9 +29,11 @@ BASES = ("datasheet", "vendor", "measured", "derived", "estimated", "assumed")
 """How far a number can be trusted, strongest first."""
 
 Basis = Literal["datasheet", "vendor", "measured", "derived", "estimated", "assumed"]
-DRAM = ("hbm2", "hbm2e", "hbm3", "hbm3e", "hbm4", "hbm4e", "gddr6", "gddr7", "ddr4", "ddr5")
+DRAM = (
+    "hbm2", "hbm2e", "hbm3", "hbm3e", "hbm4", "hbm4e", "gddr5", "gddr6", "gddr7", "ddr4", "ddr5",
+)  # fmt: skip
 MemoryKind = Literal[
-    "hbm2", "hbm2e", "hbm3", "hbm3e", "hbm4", "hbm4e", "gddr6", "gddr7", "ddr4", "ddr5",
+    "hbm2", "hbm2e", "hbm3", "hbm3e", "hbm4", "hbm4e", "gddr5", "gddr6", "gddr7", "ddr4", "ddr5",
     "l2", "mall", "l1", "lds", "registers", "tensor_memory",
 ]  # fmt: skip
 
@@ -50,10 +52,12 @@ class Compute:
     """The compute units of one package. Per-clock rates are dense and per unit."""
 
     units: int
-    """Active compute units (AMD CU or WGP, NVIDIA SM, CPU core)."""
-    unit: Literal["CU", "WGP", "SM", "core"]
+    """Active compute units (AMD CU or WGP, NVIDIA SM, Intel Xe core, CPU core)."""
+    unit: Literal["CU", "WGP", "SM", "Xe", "core"]
     clock: Hertz
     """The clock at which the data-sheet peak is stated."""
+    max_clock: Hertz | None = None
+    """The highest clock that the device runs at, where it is above ``clock``."""
     held_clock: Hertz | None = None
     """The clock held under sustained matrix load, where it was measured."""
     dies: int = 1
@@ -62,6 +66,8 @@ class Compute:
     """FLOP per clock per unit by number format, matrix engine, dense."""
     vector: FrozenMap[str, FlopsPerClock]
     """FLOP per clock per unit by number format, vector ALUs."""
+    exponentials: FlopsPerClock | None = None
+    """Exponentials per clock per unit: what the softmax of attention waits for."""
     sparsity: FrozenMap[str, float] = field(default_factory=FrozenMap)
     """Structured-sparse peak over dense peak by number format."""
 
