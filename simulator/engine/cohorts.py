@@ -1,0 +1,171 @@
+"""Units that take tiles from a queue, load the next while they compute this one, and agree.
+
+Knows one kernel, one pipe and the clock. Never touches hardware specs, launches or reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from simpy import Event, Timeout
+
+from simulator.engine.instant import Instant
+from simulator.engine.pipes import Pipe
+from simulator.mapping.kernel import Kernel
+from simulator.units import Seconds
+
+IDLE = -1  # in place of a class: the unit has no tile
+
+
+class Cohort:
+    """``count`` units in one state: what they wait for and the class that they compute next."""
+
+    __slots__ = ("count", "following", "pending", "process")
+
+    def __init__(self, process: KernelProcess, following: int, count: int, pending: int) -> None:
+        self.process = process
+        self.following = following
+        self.count = count
+        self.pending = pending
+
+    def arrived(self) -> None:
+        """The next tile is in the buffer."""
+        if self.pending == 1:
+            self.process.ready(self.following, self.count)
+        else:
+            self.pending = 1
+
+    def computed(self, _: Event) -> None:
+        """The current tile is done."""
+        if self.pending == 1:
+            if self.process.ready(self.following, self.count):
+                self.process.instant.settle()
+        else:
+            self.pending = 1
+
+
+class KernelProcess:
+    """The tiles of one kernel on its units, in cohorts or one by one.
+
+    Each of ``kernel.units`` equal units has two buffers. When a unit begins to compute a tile the
+    other buffer is free, so in that moment it takes the next tile from the queue and begins to
+    load it; it computes it once it is loaded and the tile before is done. Bytes move through
+    ``pipe``, shared with whatever else is in it.
+
+    Units in one state stay in one state until the queue hands them different classes, so they are
+    simulated as a cohort with a count, split where the queue's runs end and merged where states
+    meet. With ``single`` every cohort has a count of one: each unit is then simulated on its own,
+    by the same code and with the same order of float operations, hence with the same bits.
+
+    Tie rule: units that become ready at one instant are served in ascending order of the class
+    that they are about to compute. It depends on the state alone, so members of a cohort are
+    interchangeable, and it is applied at the end of the instant, when all of them are known.
+
+    ``end`` is the time at which the last tile so far was done, ``events`` the loads and computes
+    of cohorts that were begun, ``computing`` the unit-seconds of compute among them.
+    """
+
+    __slots__ = (
+        "_class",
+        "_drained",
+        "_idle",
+        "_lane",
+        "_left",
+        "_loads",
+        "_pipe",
+        "_ready",
+        "_runs",
+        "_single",
+        "_times",
+        "computing",
+        "end",
+        "events",
+        "instant",
+        "kernel",
+    )
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        pipe: Pipe,
+        instant: Instant,
+        *,
+        single: bool = False,
+        drained: Callable[[], None] | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.end: Seconds = instant.env.now
+        self.events = 0
+        self.computing: Seconds = 0.0
+        self._pipe = pipe
+        self._lane = pipe.lane(kernel.rate_cap)
+        self.instant = instant
+        self._single = single
+        self._drained = drained
+        self._loads = [tile.pipe_bytes for tile in kernel.classes]
+        self._times = [tile.compute for tile in kernel.classes]
+        self._runs = iter([run for run in kernel.runs if run[0]])
+        self._left, self._class = next(self._runs, (0, IDLE))
+        self._ready: dict[int, int] = {}
+        self._idle = 0
+
+    def begin(self) -> None:
+        """Let every unit ask for its first tile at the end of this instant."""
+        if self.ready(IDLE, self.kernel.units):
+            self.instant.settle()
+
+    def ready(self, current: int, count: int) -> bool:
+        """Note ``count`` units that can begin ``current``; whether they are the instant's first."""
+        ready = self._ready
+        if ready:
+            ready[current] = ready.get(current, 0) + count
+            return False
+        ready[current] = count
+        self.instant.decide(self._start)
+        return True
+
+    def _start(self) -> None:
+        """Begin the tiles of the ready units and hand out the next ones, in class order."""
+        ready, self._ready = self._ready, {}
+        env, lane, single = self.instant.env, self._lane, self._single
+        loads, times = self._loads, self._times
+        self._pipe.advance()
+        for current in sorted(ready) if len(ready) > 1 else ready:
+            units = ready[current]
+            following = self._take(units)
+            if current == IDLE:
+                self.end = env.now
+                self._idle += following.pop(IDLE, 0)
+                time = 0.0
+            else:
+                time = times[current]
+                self.computing += units * time
+            for following_class, count in following.items():
+                pending = (current != IDLE) + (following_class != IDLE)
+                cohorts, count = (count, 1) if single else (1, count)
+                self.events += pending * cohorts
+                for _ in range(cohorts):
+                    cohort = Cohort(self, following_class, count, pending)
+                    if current != IDLE:
+                        Timeout(env, time).callbacks.append(cohort.computed)
+                    if following_class != IDLE:
+                        lane.add(loads[following_class], cohort)
+        if self._idle == self.kernel.units and self._drained is not None:
+            self._drained()
+
+    def _take(self, units: int) -> dict[int, int]:
+        """Take the next tiles from the queue: how many units get which class, or none."""
+        taken: dict[int, int] = {}
+        left = self._left
+        while units:
+            if not left:
+                taken[IDLE] = units
+                break
+            count = units if units < left else left
+            taken[self._class] = taken.get(self._class, 0) + count
+            units -= count
+            left -= count
+            if not left:
+                left, self._class = next(self._runs, (0, IDLE))
+        self._left = left
+        return taken

@@ -1,0 +1,177 @@
+"""A pipe: bandwidth that the flows in it share equally, in virtual time.
+
+Knows bytes, rates and the clock. Never touches kernels, units or why bytes move.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from math import inf
+from typing import Protocol
+
+from simpy import Event, Timeout
+
+from simulator.engine.instant import Instant
+from simulator.units import Bytes, BytesPerSecond, Seconds
+
+
+class Flow(Protocol):
+    """``count`` equal streams of bytes that join and leave a pipe together."""
+
+    count: int
+
+    def arrived(self) -> None:
+        """All bytes are there. May hand in decisions for the end of the instant, no more."""
+
+
+class Lane:
+    """The flows of one pipe that have the same rate cap, and the virtual time that they share.
+
+    ``virtual`` is the bytes that each flow has moved since the lane was last empty. A flow of B
+    bytes that joins at virtual time V leaves at V + B whatever joins or leaves in between, so
+    nothing is recomputed for it meanwhile. Flows that leave together share one heap entry.
+    """
+
+    __slots__ = ("_flows", "active", "cap", "ends", "pace", "virtual")
+
+    def __init__(self, cap: BytesPerSecond) -> None:
+        self.cap = cap
+        self.active = 0
+        self.virtual: Bytes = 0.0
+        self.pace: float = 0.0  # seconds per byte of each flow
+        self.ends: list[Bytes] = []
+        self._flows: dict[Bytes, list[Flow]] = {}
+
+    def add(self, size: Bytes, flow: Flow) -> None:
+        """Let ``flow`` join, ``size`` bytes for each of its streams.
+
+        Call ``Pipe.advance`` before, within the same decision of an instant.
+        """
+        end = self.virtual + size
+        self.active += flow.count
+        leaving = self._flows.get(end)
+        if leaving is None:
+            self._flows[end] = [flow]
+            heappush(self.ends, end)
+        else:
+            leaving.append(flow)
+
+    def leave(self) -> list[Flow]:
+        """Take out the flows whose end has come, in the order of their ends."""
+        ends = self.ends
+        left = self._flows.pop(heappop(ends))
+        while ends and ends[0] <= self.virtual:
+            left += self._flows.pop(heappop(ends))
+        for flow in left:
+            self.active -= flow.count
+        if not self.active:
+            self.virtual = 0.0  # an empty lane starts afresh and keeps all its bits
+        return left
+
+
+class Pipe:
+    """Max-min fair sharing of ``bandwidth`` (bytes/s) among flows, each capped by its lane.
+
+    In one lane each of ``a`` streams moves at min(bandwidth / a, cap). Over several lanes the
+    pipe fills like water: in ascending order of cap a lane gets its cap or an equal share of what
+    is left, whichever is less, so bandwidth that capped streams leave over goes to the others.
+    Kernels with equal caps share a lane, and the rule is then the one-lane rule, bit for bit.
+
+    Only the next wake-up is scheduled. Virtual time is then *assigned* the end it was scheduled
+    for, not accumulated, so flows leave exactly when due. A wake-up that an arrival has made
+    obsolete is known by its generation and ignored.
+
+    ``busy`` is the seconds, so far, in which anything was under way.
+    """
+
+    __slots__ = (
+        "_generation",
+        "_instant",
+        "_lanes",
+        "_last",
+        "_nearest",
+        "_since",
+        "bandwidth",
+        "busy",
+    )
+
+    def __init__(self, instant: Instant, bandwidth: BytesPerSecond) -> None:
+        self.bandwidth = bandwidth
+        self.busy: Seconds = 0.0
+        self._instant = instant
+        self._lanes: list[Lane] = []
+        self._last: Seconds = instant.env.now
+        self._since: Seconds | None = None
+        self._generation = 0
+        instant.conclude(self._arm)
+
+    def lane(self, cap: BytesPerSecond = inf) -> Lane:
+        """The lane of flows that move at most ``cap`` bytes per second each."""
+        for lane in self._lanes:
+            if lane.cap == cap:
+                return lane
+        lane = Lane(cap)
+        self._lanes.append(lane)
+        self._lanes.sort(key=lambda lane: lane.cap)
+        return lane
+
+    def advance(self) -> None:
+        """Bring virtual time up to now; due before flows join, repeating it does nothing."""
+        now = self._instant.env.now
+        elapsed = now - self._last
+        if elapsed:
+            self._last = now
+            for lane in self._lanes:
+                if lane.active:
+                    lane.virtual += elapsed / lane.pace
+
+    def _arm(self) -> None:
+        """Pace the lanes and schedule the wake-up for the flows that leave next."""
+        lanes = self._lanes
+        if len(lanes) == 1:
+            nearest = lanes[0]
+            if not nearest.active:
+                return
+            share, capped = nearest.active / self.bandwidth, 1 / nearest.cap
+            nearest.pace = pace = share if share > capped else capped
+            delay = (nearest.ends[0] - nearest.virtual) * pace
+        else:
+            delay = inf
+            left, streams = self.bandwidth, sum(lane.active for lane in lanes)
+            if not streams:
+                return
+            for lane in lanes:
+                if lane.active:
+                    share, capped = streams / left, 1 / lane.cap
+                    lane.pace = pace = share if share > capped else capped
+                    if capped > share:
+                        left -= lane.active * lane.cap
+                        streams -= lane.active
+                    needed = (lane.ends[0] - lane.virtual) * pace
+                    if needed < delay:
+                        delay, nearest = needed, lane
+        env = self._instant.env
+        if self._since is None:
+            self._since = env.now
+        self._nearest = nearest
+        self._generation += 1
+        # Rounding can carry virtual time a bit beyond the next end; that flow is due now.
+        wake_up = Timeout(env, delay if delay > 0 else 0, self._generation)
+        wake_up.callbacks.append(self._wake_up)
+
+    def _wake_up(self, event: Event) -> None:
+        if event.value != self._generation:
+            return
+        self._generation += 1
+        self.advance()
+        nearest = self._nearest
+        nearest.virtual = nearest.ends[0]
+        for lane in self._lanes:
+            if lane.active and lane.ends[0] <= lane.virtual:
+                for flow in lane.leave():
+                    flow.arrived()
+        if self._since is not None and not any(lane.active for lane in self._lanes):
+            self.busy += self._last - self._since
+            self._since = None
+        if not self._instant.settle():
+            self._arm()
