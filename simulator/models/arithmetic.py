@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from simulator.models.unet import unet_weights
 from simulator.models.weights import Weight, model_weights, mtp_weights
 from simulator.specs.precision import number_format
 from simulator.specs.workload import Attention, LatentAttention, Model, Part, Transformer
@@ -16,9 +17,7 @@ from simulator.units import Bytes
 
 
 def _weights(model: Model) -> Iterable[Weight]:
-    if isinstance(model, Transformer):
-        return model_weights(model)
-    raise TypeError(f"{type(model).__name__} is no model")
+    return model_weights(model) if isinstance(model, Transformer) else unet_weights(model)
 
 
 def parameters_by_part(model: Model) -> dict[Part, int]:
