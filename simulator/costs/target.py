@@ -1,0 +1,133 @@
+"""A device under one software stack, as the rates that costs ask for.
+
+Knows an accelerator and a stack. Never touches operators, tiles or a clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.errors import Fault, SpecError
+from simulator.specs.frozen import FrozenMap
+from simulator.specs.hardware import Accelerator, MemoryLevel
+from simulator.specs.precision import number_format
+from simulator.specs.stack import Stack
+from simulator.units import Bytes, BytesPerSecond, FlopsPerSecond
+
+UNIT_FEED = 64.0
+"""Bytes per clock that one unit pulls from the last-level cache where the device states no cache
+bandwidth: the figure that DeepGEMM's tile ranking uses for one SM (sm90.hpp, 2026-06)."""
+
+_WIDER = {
+    "fp4": "fp6",
+    "fp6": "fp8",
+    "fp8": "bf16",
+    "int8": "bf16",
+    "int4": "fp16",
+    "bf16": "fp16",
+    "fp16": "tf32",
+    "tf32": "fp32",
+    "fp32": "fp64",
+}
+"""The next format that can hold every product, for a device without a path of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One accelerator with the stack that runs on it."""
+
+    accelerator: Accelerator
+    stack: Stack
+
+    @property
+    def units(self) -> int:
+        """Compute units of the package."""
+        return self.accelerator.compute.units
+
+    @property
+    def bandwidth(self) -> BytesPerSecond:
+        """Device-memory bandwidth that kernels reach."""
+        dram = self.accelerator.dram
+        peak = _device_bandwidth(self.accelerator, dram)
+        assert peak is not None, "the loader refuses device memory without a bandwidth"
+        return peak * (self.stack.bandwidth if dram.achieved is None else dram.achieved)
+
+    @property
+    def cache(self) -> Bytes:
+        """Capacity of the last cache before the device memory, whole package; 0 without one."""
+        for kind in ("mall", "l2"):
+            level = self.accelerator.level(kind)
+            if level is not None:
+                return level.capacity * _instances(self.accelerator, level)
+        return 0.0
+
+    @property
+    def feed(self) -> BytesPerSecond:
+        """Bytes per second that one unit can pull from the last-level cache."""
+        clock = self.accelerator.compute.clock
+        level = self.accelerator.level("l2")
+        total = None if level is None else _device_bandwidth(self.accelerator, level)
+        return UNIT_FEED * clock if total is None else total / self.units
+
+    def matrix_format(self, *formats: str) -> str:
+        """The format in which the matrix units multiply operands of these formats.
+
+        The widest operand decides; a device without a rate for it takes the next wider one.
+        Raises SpecError where no wider format has a rate either.
+        """
+        wanted = max((number_format(name) for name in formats), key=lambda entry: entry.bits)
+        rates = self.accelerator.compute.matrix
+        name: str | None = wanted.compute or wanted.name
+        while name is not None:
+            if name in rates:
+                return name
+            name = _WIDER.get(name)
+        raise SpecError(
+            [
+                Fault(
+                    self.accelerator.name,
+                    None,
+                    "compute.matrix",
+                    f"no matrix rate for {wanted.name} or anything wider",
+                    f"formats with a rate: {', '.join(rates)}",
+                )
+            ]
+        )
+
+    def matrix_rate(self, name: str, library: FrozenMap[str, float]) -> FlopsPerSecond:
+        """FLOP/s of one unit in ``name`` at the held clock with the library's efficiency."""
+        compute = self.accelerator.compute
+        clock = compute.held_clock or compute.clock
+        share = library[name] if name in library else library["default"]
+        return compute.matrix[name] * clock * share
+
+    def matrix_peak(self, name: str) -> FlopsPerSecond:
+        """FLOP/s of one unit in ``name`` at the data-sheet clock."""
+        return self.accelerator.compute.matrix[name] * self.accelerator.compute.clock
+
+    def vector_rate(self, name: str = "fp32") -> FlopsPerSecond:
+        """FLOP/s of one unit's vector ALUs; 16-bit formats without an entry run as fp32."""
+        compute = self.accelerator.compute
+        rate = compute.vector.get(name) or compute.vector["fp32"]
+        return rate * compute.clock
+
+    def exponential_rate(self) -> FlopsPerSecond:
+        """Exponentials per second of one unit; a quarter of the fp32 lanes where unstated."""
+        compute = self.accelerator.compute
+        per_clock = compute.exponentials or compute.vector["fp32"] / 8
+        return per_clock * compute.clock
+
+
+def _instances(accelerator: Accelerator, level: MemoryLevel) -> int:
+    compute = accelerator.compute
+    return {"device": 1, "die": compute.dies, "unit": compute.units}[level.scope]
+
+
+def _device_bandwidth(accelerator: Accelerator, level: MemoryLevel) -> BytesPerSecond | None:
+    """Bandwidth of all instances of a level, or None where the device does not state it."""
+    if level.bandwidth is not None:
+        return level.bandwidth * _instances(accelerator, level)
+    if level.per_clock is not None:
+        clock = accelerator.compute.clock
+        return level.per_clock * clock * _instances(accelerator, level)
+    return None
