@@ -6,11 +6,13 @@ Knows one kernel, one pipe and the clock. Never touches hardware specs, launches
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import repeat
 
 from simpy import Event, Timeout
 
 from simulator.engine.instant import Instant
 from simulator.engine.pipes import Pipe
+from simulator.engine.recorder import Recorder
 from simulator.mapping.kernel import Kernel
 from simulator.units import Seconds
 
@@ -22,7 +24,9 @@ class Cohort:
 
     __slots__ = ("count", "following", "pending", "process")
 
-    def __init__(self, process: KernelProcess, following: int, count: int, pending: int) -> None:
+    def __init__(
+        self, process: KernelProcess, current: int, following: int, count: int, pending: int
+    ) -> None:
         self.process = process
         self.following = following
         self.count = count
@@ -30,10 +34,10 @@ class Cohort:
 
     def arrived(self) -> None:
         """The next tile is in the buffer."""
-        if self.pending == 1:
-            self.process.ready(self.following, self.count)
-        else:
+        if self.pending == 2:
             self.pending = 1
+            return
+        self.process.ready(self.following, self.count)
 
     def computed(self, _: Event) -> None:
         """The current tile is done."""
@@ -42,6 +46,33 @@ class Cohort:
                 self.process.instant.settle()
         else:
             self.pending = 1
+
+
+class RecordedCohort(Cohort):
+    """A cohort that records its load and its compute as they end."""
+
+    __slots__ = ("current", "start")
+
+    def __init__(
+        self, process: KernelProcess, current: int, following: int, count: int, pending: int
+    ) -> None:
+        super().__init__(process, current, following, count, pending)
+        self.current = current
+        self.start = process.instant.env.now
+
+    def arrived(self) -> None:
+        self._record("pipe", self.following)
+        super().arrived()
+
+    def computed(self, event: Event) -> None:
+        self._record("units", self.current)
+        super().computed(event)
+
+    def _record(self, resource: str, tile_class: int) -> None:
+        process = self.process
+        assert process.recorder is not None
+        task = f"{process.kernel.name}[{tile_class}]"
+        process.recorder.add(resource, task, self.start, process.instant.env.now, self.count)
 
 
 class KernelProcess:
@@ -67,7 +98,9 @@ class KernelProcess:
 
     __slots__ = (
         "_class",
+        "_cohort",
         "_drained",
+        "_env",
         "_idle",
         "_lane",
         "_left",
@@ -82,6 +115,7 @@ class KernelProcess:
         "events",
         "instant",
         "kernel",
+        "recorder",
     )
 
     def __init__(
@@ -91,6 +125,7 @@ class KernelProcess:
         instant: Instant,
         *,
         single: bool = False,
+        recorder: Recorder | None = None,
         drained: Callable[[], None] | None = None,
     ) -> None:
         self.kernel = kernel
@@ -100,6 +135,9 @@ class KernelProcess:
         self._pipe = pipe
         self._lane = pipe.lane(kernel.rate_cap)
         self.instant = instant
+        self._env = instant.env
+        self.recorder = recorder
+        self._cohort = Cohort if recorder is None else RecordedCohort
         self._single = single
         self._drained = drained
         self._loads = [tile.pipe_bytes for tile in kernel.classes]
@@ -127,33 +165,42 @@ class KernelProcess:
     def _start(self) -> None:
         """Begin the tiles of the ready units and hand out the next ones, in class order."""
         ready, self._ready = self._ready, {}
-        env, lane, single = self.instant.env, self._lane, self._single
-        loads, times = self._loads, self._times
+        env, lane, loads, make = self._env, self._lane, self._loads, self._cohort
         self._pipe.advance()
         for current in sorted(ready) if len(ready) > 1 else ready:
             units = ready[current]
-            following = self._take(units)
-            if current == IDLE:
-                self.end = env.now
-                self._idle += following.pop(IDLE, 0)
-                time = 0.0
+            taken: tuple[tuple[int, int], ...]
+            if units < self._left:
+                self._left -= units
+                taken = ((self._class, units),)
             else:
-                time = times[current]
+                taken = self._take(units)
+            busy = current != IDLE
+            if busy:
+                time = self._times[current]
                 self.computing += units * time
-            for following_class, count in following.items():
-                pending = (current != IDLE) + (following_class != IDLE)
-                cohorts, count = (count, 1) if single else (1, count)
-                self.events += pending * cohorts
-                for _ in range(cohorts):
-                    cohort = Cohort(self, following_class, count, pending)
-                    if current != IDLE:
+            else:
+                self.end = env.now
+            for following, count in taken:
+                if following != IDLE:
+                    size, pending = loads[following], busy + 1
+                elif busy:
+                    pending = 1
+                else:
+                    self._idle += count
+                    break
+                groups = repeat(1, count) if self._single else (count,)
+                for members in groups:
+                    self.events += pending
+                    cohort = make(self, current, following, members, pending)
+                    if busy:
                         Timeout(env, time).callbacks.append(cohort.computed)
-                    if following_class != IDLE:
-                        lane.add(loads[following_class], cohort)
+                    if following != IDLE:
+                        lane.add(size, cohort)
         if self._idle == self.kernel.units and self._drained is not None:
             self._drained()
 
-    def _take(self, units: int) -> dict[int, int]:
+    def _take(self, units: int) -> tuple[tuple[int, int], ...]:
         """Take the next tiles from the queue: how many units get which class, or none."""
         taken: dict[int, int] = {}
         left = self._left
@@ -168,4 +215,4 @@ class KernelProcess:
             if not left:
                 left, self._class = next(self._runs, (0, IDLE))
         self._left = left
-        return taken
+        return tuple(taken.items())

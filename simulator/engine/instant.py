@@ -64,17 +64,16 @@ class Instant:
         if not self._decisions:
             return False
         env = self.env
-        if env.peek() > env.now:
-            self._close()
-        else:
+        if env.peek() == env.now:
             self._scheduled = True
             EndOfInstant(env, self._close)
+            return True
+        self._close()
         return True
 
     def _close(self, _: Event | None = None) -> None:
         self._scheduled = False
-        decisions = self._decisions
-        self._decisions = []
+        decisions, self._decisions = self._decisions, []
         for decide in decisions:
             decide()
         for conclude in self._conclusions:

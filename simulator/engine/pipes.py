@@ -32,10 +32,11 @@ class Lane:
     nothing is recomputed for it meanwhile. Flows that leave together share one heap entry.
     """
 
-    __slots__ = ("_flows", "active", "cap", "ends", "pace", "virtual")
+    __slots__ = ("_flows", "active", "cap", "ends", "least", "pace", "virtual")
 
     def __init__(self, cap: BytesPerSecond) -> None:
         self.cap = cap
+        self.least = 1 / cap
         self.active = 0
         self.virtual: Bytes = 0.0
         self.pace: float = 0.0  # seconds per byte of each flow
@@ -79,18 +80,20 @@ class Pipe:
 
     Only the next wake-up is scheduled. Virtual time is then *assigned* the end it was scheduled
     for, not accumulated, so flows leave exactly when due. A wake-up that an arrival has made
-    obsolete is known by its generation and ignored.
+    obsolete is not the latest one and is ignored.
 
     ``busy`` is the seconds, so far, in which anything was under way.
     """
 
     __slots__ = (
-        "_generation",
+        "_env",
         "_instant",
         "_lanes",
         "_last",
         "_nearest",
+        "_resting",
         "_since",
+        "_wake_up",
         "bandwidth",
         "busy",
     )
@@ -98,11 +101,13 @@ class Pipe:
     def __init__(self, instant: Instant, bandwidth: BytesPerSecond) -> None:
         self.bandwidth = bandwidth
         self.busy: Seconds = 0.0
+        self._env = instant.env
         self._instant = instant
         self._lanes: list[Lane] = []
         self._last: Seconds = instant.env.now
-        self._since: Seconds | None = None
-        self._generation = 0
+        self._since: Seconds = 0.0
+        self._resting = True
+        self._wake_up: Event | None = None
         instant.conclude(self._arm)
 
     def lane(self, cap: BytesPerSecond = inf) -> Lane:
@@ -117,7 +122,7 @@ class Pipe:
 
     def advance(self) -> None:
         """Bring virtual time up to now; due before flows join, repeating it does nothing."""
-        now = self._instant.env.now
+        now = self._env.now
         elapsed = now - self._last
         if elapsed:
             self._last = now
@@ -132,8 +137,10 @@ class Pipe:
             nearest = lanes[0]
             if not nearest.active:
                 return
-            share, capped = nearest.active / self.bandwidth, 1 / nearest.cap
-            nearest.pace = pace = share if share > capped else capped
+            pace = nearest.active / self.bandwidth
+            if pace < nearest.least:
+                pace = nearest.least
+            nearest.pace = pace
             delay = (nearest.ends[0] - nearest.virtual) * pace
         else:
             delay = inf
@@ -142,36 +149,45 @@ class Pipe:
                 return
             for lane in lanes:
                 if lane.active:
-                    share, capped = streams / left, 1 / lane.cap
-                    lane.pace = pace = share if share > capped else capped
-                    if capped > share:
+                    pace = streams / left
+                    if pace < lane.least:
+                        pace = lane.least
                         left -= lane.active * lane.cap
                         streams -= lane.active
+                    lane.pace = pace
                     needed = (lane.ends[0] - lane.virtual) * pace
                     if needed < delay:
                         delay, nearest = needed, lane
-        env = self._instant.env
-        if self._since is None:
-            self._since = env.now
+        env = self._env
+        if self._resting:
+            self._resting = False
+            self._since = self._last
         self._nearest = nearest
-        self._generation += 1
         # Rounding can carry virtual time a bit beyond the next end; that flow is due now.
-        wake_up = Timeout(env, delay if delay > 0 else 0, self._generation)
-        wake_up.callbacks.append(self._wake_up)
+        self._wake_up = wake_up = Timeout(env, delay if delay > 0 else 0)
+        wake_up.callbacks.append(self._wake)
 
-    def _wake_up(self, event: Event) -> None:
-        if event.value != self._generation:
+    def _wake(self, event: Event) -> None:
+        if event is not self._wake_up:
             return
-        self._generation += 1
-        self.advance()
-        nearest = self._nearest
-        nearest.virtual = nearest.ends[0]
-        for lane in self._lanes:
-            if lane.active and lane.ends[0] <= lane.virtual:
-                for flow in lane.leave():
-                    flow.arrived()
-        if self._since is not None and not any(lane.active for lane in self._lanes):
+        lanes = self._lanes
+        if len(lanes) == 1:
+            lane = lanes[0]
+            self._last = self._env.now
+            lane.virtual = lane.ends[0]
+            for flow in lane.leave():
+                flow.arrived()
+            resting = not lane.active
+        else:
+            self.advance()
+            self._nearest.virtual = self._nearest.ends[0]
+            for lane in lanes:
+                if lane.active and lane.ends[0] <= lane.virtual:
+                    for flow in lane.leave():
+                        flow.arrived()
+            resting = not any(lane.active for lane in lanes)
+        if resting:
+            self._resting = True
             self.busy += self._last - self._since
-            self._since = None
-        if not self._instant.settle():
+        if not self._instant.settle() and not resting:
             self._arm()

@@ -1,0 +1,58 @@
+"""The command processor: kernels of one stream, in stream order, behind their launches.
+
+Knows launch costs and durations. Never touches what a kernel does or how long it takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from simulator.units import Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchPolicy:
+    """How kernels get from the host to the device.
+
+    ``eager``: the host issues the kernels of a stream one after another, ``host`` seconds each,
+    and runs ahead of the device. ``graph``: the whole stream is issued at once. In both modes
+    ``first`` seconds pass before the host has issued anything, and the device leaves ``gap``
+    seconds between the end of a kernel and the start of the next one.
+    """
+
+    mode: Literal["eager", "graph"] = "graph"
+    host: Seconds = 0.0
+    gap: Seconds = 0.0
+    first: Seconds = 0.0
+
+
+class CommandProcessor:
+    """Starts each kernel of one stream when the one before is over and it has been issued.
+
+    Kernel i starts at max(end of i-1 + gap, issue of i), where the issue of i is at
+    first + (i + 1) x host for eager launches and at ``first`` for a graph. ``end`` is when the
+    last kernel so far ends. Starts and ends are sums in stream order, so they depend on the
+    durations alone and not on how those were found.
+    """
+
+    __slots__ = ("_issued", "_policy", "_reachable", "end")
+
+    def __init__(self, policy: LaunchPolicy) -> None:
+        self._policy = policy
+        self._issued = 0
+        self._reachable: Seconds = 0.0
+        self.end: Seconds = 0.0
+
+    def execute(self, duration: Seconds) -> Seconds:
+        """Run the next kernel for ``duration`` seconds; returns its start."""
+        policy = self._policy
+        self._issued += 1
+        start = policy.first
+        if policy.mode == "eager":
+            start += self._issued * policy.host
+        if self._reachable > start:
+            start = self._reachable
+        self.end = start + duration
+        self._reachable = self.end + policy.gap
+        return start
