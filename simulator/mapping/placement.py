@@ -1,0 +1,135 @@
+"""What occupies device memory, and whether it fits.
+
+Knows a model, a batch and a capacity. Never touches time. Sizes are bytes per device.
+"""
+
+from __future__ import annotations
+
+import math
+
+from simulator.errors import CapacityError
+from simulator.models.arithmetic import kv_bytes_at, weight_bytes
+from simulator.result import MemoryPart, MemoryUse
+from simulator.specs.precision import number_format
+from simulator.specs.scenario import Scenario
+from simulator.specs.workload import DenseFFN, MoE, Transformer, UNet
+from simulator.units import Bytes
+
+_LOGIT = 4.0  # bytes of one fp32 logit
+
+
+def memory_use(scenario: Scenario) -> MemoryUse:
+    """Weights, cache, live activations and the runtime of one device that holds everything."""
+    model, batch = scenario.model, scenario.batch
+    parts = [MemoryPart(name="weights", bytes=weight_bytes(model), formula="every weight once")]
+    if isinstance(model, Transformer):
+        tokens = scenario.context or (scenario.input or 0) + (scenario.output or 0)
+        new = scenario.input if scenario.phase in ("prefill", "generate") else 1
+        assert new is not None
+        each = kv_bytes_at(model, tokens)
+        parts.append(
+            MemoryPart(
+                name="KV cache",
+                bytes=batch * each,
+                formula=f"{batch:,} sequences x {tokens:,} tokens, {each / tokens:,.0f} B/token",
+            )
+        )
+        parts.append(_transformer_activations(model, batch, new))
+    else:
+        parts.append(_unet_activations(model, batch))
+    parts.append(
+        MemoryPart(
+            name="runtime",
+            bytes=scenario.stack.framework_memory,
+            formula=f"what {scenario.stack.name} holds",
+        )
+    )
+    return MemoryUse(parts=tuple(parts), capacity=scenario.hardware.dram.capacity)
+
+
+def _transformer_activations(model: Transformer, batch: int, new: int) -> MemoryPart:
+    """Residual, normed input and the widest intermediate of one layer, plus the logits.
+
+    Layers run one after another and reuse the same buffers.
+    """
+    widest = 0
+    for group in model.groups:
+        for layer in group.layers:
+            net = layer.ffn
+            if isinstance(net, DenseFFN):
+                widest = max(widest, (3 if net.gated else 2) * net.width)
+            elif isinstance(net, MoE):
+                rows = net.top_k * (model.hidden + (3 if net.gated else 2) * net.width)
+                widest = max(widest, rows)
+    element = number_format(model.activation_format)
+    held = element.bytes(batch * new * (2 * model.hidden + widest))
+    return MemoryPart(
+        name="activations",
+        bytes=held + _LOGIT * batch * model.vocab,
+        formula=f"{batch * new:,} tokens x {2 * model.hidden + widest:,} elements, and logits",
+    )
+
+
+def _unet_activations(model: UNet, batch: int) -> MemoryPart:
+    """The skip tensors of the way down and four buffers of the widest resolution."""
+    images = batch * (2 if model.guidance else 1)
+    size, elements = model.latent, 4 * model.latent**2 * model.stages[0].channels
+    for stage in model.stages:
+        elements += (stage.residual_blocks + 1) * size**2 * stage.channels
+        size = -(-size // 2)
+    return MemoryPart(
+        name="activations",
+        bytes=number_format(model.activation_format).bytes(images * elements),
+        formula=f"{images:,} latents x {elements:,} elements: skips and four working buffers",
+    )
+
+
+def require_fit(scenario: Scenario, use: MemoryUse) -> None:
+    """Raise CapacityError, with the shortfall and what would fit, unless ``use`` fits."""
+    if use.total <= use.capacity:
+        return
+    name, model = scenario.hardware.name, scenario.model
+    parts = ", ".join(f"{part.name} {_gb(part.bytes)}" for part in use.parts if part.bytes)
+    lines = [
+        f"{model.name} does not fit on 1 x {name}: it needs {_gb(use.total)} ({parts}) of "
+        f"{_gb(use.capacity)}, {_gb(use.total - use.capacity)} short"
+    ]
+    sizes = {part.name: part.bytes for part in use.parts}
+    shared = sizes["weights"] + sizes.get("KV cache", 0.0)
+    free = use.capacity - (use.total - shared)
+    if free <= 0:
+        lines.append(
+            f"activations and runtime alone take {_gb(use.total - shared)}, so no count of {name} "
+            "holds it: take a smaller batch or input"
+        )
+    else:
+        count = math.ceil(shared / free)
+        lines.append(f"by capacity {count} x {name} hold it{_tensor_parallel(scenario, count)}")
+        batch = _largest_batch(scenario, use)
+        if batch:
+            lines.append(f"on 1 x {name} the largest batch that fits is {batch:,}")
+    raise CapacityError("; ".join(lines))
+
+
+def _tensor_parallel(scenario: Scenario, count: int) -> str:
+    """The smallest tensor-parallel degree of at least ``count``: it divides the heads."""
+    model = scenario.model
+    if not isinstance(model, Transformer):
+        return ""
+    heads = [layer.attention.heads for layer in model.layers() if layer.attention is not None]
+    degree = next(
+        (d for d in range(count, max(heads, default=0) + 1) if all(h % d == 0 for h in heads)),
+        None,
+    )
+    return "" if degree is None else f", {degree} with tensor parallelism"
+
+
+def _largest_batch(scenario: Scenario, use: MemoryUse) -> int:
+    """The largest batch whose cache and activations fit beside weights and runtime; 0 if none."""
+    fixed = sum(part.bytes for part in use.parts if part.name in ("weights", "runtime"))
+    each = (use.total - fixed) / scenario.batch
+    return max(0, int((use.capacity - fixed) // each)) if each else 0
+
+
+def _gb(size: Bytes) -> str:
+    return f"{size / 1e9:,.1f} GB"

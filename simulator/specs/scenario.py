@@ -1,0 +1,75 @@
+"""What is run, on what, and at which fidelity: one frozen, hashable question.
+
+Knows specs only. A scenario that exists is complete and valid; ``simulate`` answers it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from simulator.errors import Fault, SpecError
+from simulator.specs.hardware import Accelerator
+from simulator.specs.stack import Stack
+from simulator.specs.workload import Model, Transformer
+
+PhaseName = Literal["prefill", "decode", "generate", "denoise"]
+Fidelity = Literal["roofline", "cohort", "tile"]
+
+LONGEST = 1 << 27
+"""Most tokens of a batch or a context: beyond any machine, small enough for exact counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One run. Lengths are tokens per sequence.
+
+    ``prefill`` processes ``input`` new tokens of each sequence; ``decode`` makes one step with
+    ``context`` tokens in the cache, the new one included; ``generate`` is a prefill of ``input``
+    and ``output`` decode steps; ``denoise`` makes all denoising steps of ``batch`` images.
+    """
+
+    hardware: Accelerator
+    stack: Stack
+    model: Model
+    phase: PhaseName
+    batch: int = 1
+    input: int | None = None
+    output: int | None = None
+    context: int | None = None
+    fidelity: Fidelity = "cohort"
+    seed: int = 0
+    overrides: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        needs = {
+            "prefill": ("input",),
+            "decode": ("context",),
+            "generate": ("input", "output"),
+            "denoise": (),
+        }[self.phase]
+        faults = [
+            _fault(name, "is needed", f"give {name} to a {self.phase} run")
+            for name in needs
+            if getattr(self, name) is None
+        ]
+        for name in ("batch", "input", "output", "context"):
+            value = getattr(self, name)
+            if value is not None and not 1 <= value <= LONGEST:
+                faults.append(_fault(name, f"{value}", f"a count from 1 to {LONGEST:,}"))
+        if self.seed < 0:
+            faults.append(_fault("seed", f"{self.seed}", "a seed is 0 or more"))
+        if isinstance(self.model, Transformer) == (self.phase == "denoise"):
+            fix = "a U-Net runs denoise; a language model prefill, decode or generate"
+            faults.append(_fault("phase", f"{self.model.name} has no {self.phase} phase", fix))
+        if isinstance(self.model, Transformer) and self.model.max_context is not None:
+            longest = max(self.context or 0, (self.input or 0) + (self.output or 0))
+            if longest > self.model.max_context:
+                fix = f"{self.model.name} was made for at most {self.model.max_context:,}"
+                faults.append(_fault("context", f"{longest:,} tokens", fix))
+        if faults:
+            raise SpecError(faults)
+
+
+def _fault(path: str, found: str, fix: str) -> Fault:
+    return Fault("scenario", None, path, found, fix)
