@@ -1,0 +1,91 @@
+"""Colours and marks, and what each stands for.
+
+What binds is Okabe-Ito plus grey (Okabe and Ito 2008), told apart under every common colour vision
+deficiency; series are petroff8 (Petroff 2021, arXiv:2107.02270). Colour never stands alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from simulator.result import Bound
+
+BOUND: dict[Bound, str] = {
+    "compute": "#0072b2",
+    "memory": "#d55e00",
+    "link": "#009e73",
+    "latency": "#cc79a7",
+    "waiting": "#5f6368",
+}
+"""Fill by what binds."""
+
+SERIES = (
+    "#1845fb",
+    "#ff5e02",
+    "#c91f16",
+    "#c849a9",
+    "#adad7d",
+    "#86c8dd",
+    "#578dff",
+    "#656364",
+)
+"""Fill of components and devices, in this order."""
+
+PAPER = "#ffffff"
+INK = "#1f2328"
+FAINT = "#59636e"
+RULE = "#d1d9e0"
+OTHER = "#8c959f"
+"""Background, text, secondary text, grid, and what belongs to another device."""
+
+LIGHT: dict[str, str] = {
+    "paper": PAPER,
+    "ink": INK,
+    "faint": FAINT,
+    "rule": RULE,
+    "other": OTHER,
+    **{f"{bound}": colour for bound, colour in BOUND.items()},
+    **{f"series-{place}": colour for place, colour in enumerate(SERIES, start=1)},
+}
+"""Names of the CSS variables and their colours on paper."""
+
+DARK: dict[str, str] = LIGHT | {
+    "paper": "#0d1117",
+    "ink": "#e6edf3",
+    "faint": "#9198a1",
+    "rule": "#30363d",
+    "other": "#6e7681",
+    "compute": "#3d9be0",
+    "memory": "#f08a3c",
+    "link": "#2fbf93",
+    "latency": "#dd97bd",
+    "waiting": "#9aa0a6",
+    "series-1": "#6f8cff",
+    "series-3": "#ef5a50",
+    "series-8": "#9aa0a6",
+}
+"""The same names on a dark screen."""
+
+MARKS = ("o", "s", "^", "D", "v", "P", "X", "p")
+"""Shapes of number formats, in order of use."""
+
+
+def variables(colours: dict[str, str]) -> str:
+    """The colours as CSS declarations."""
+    return " ".join(f"--{name}: {colour};" for name, colour in colours.items())
+
+
+def themed(svg: str) -> str:
+    """A drawing whose colours follow the CSS variables of the page around it."""
+    names = {colour: name for name, colour in LIGHT.items()}
+    return re.sub(
+        r"(?<=: )#[0-9a-f]{6}",
+        lambda found: f"var(--{names[found[0]]})" if found[0] in names else found[0],
+        svg,
+    )
+
+
+def marks(formats: Iterable[str]) -> dict[str, str]:
+    """A shape for each number format; the ninth format shares the first shape."""
+    return {name: MARKS[place % len(MARKS)] for place, name in enumerate(dict.fromkeys(formats))}
