@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.costs.memory import rereads
-from simulator.costs.plan import KernelPlan, choose, stage_count
+from simulator.costs.plan import KernelPlan, choose
 from simulator.costs.target import Target
 from simulator.mapping.kernel import Kernel, TileClass
 from simulator.ops.attention import Attention
@@ -62,7 +62,6 @@ def _plan_prefill(op: Attention, target: Target) -> KernelPlan:
     index: dict[tuple[int, int, int], int] = {}
     classes: list[TileClass] = []
     runs: list[tuple[int, int]] = []
-    waves = -(-heads * len(spans) // target.units)
     # Longest first, all heads of one query block together: the order of causal schedulers that
     # keep the last wave short (FlashAttention-3 and 4).
     for high, first, seen in sorted(spans, key=lambda span: (-span[2], -span[1])):
@@ -83,7 +82,6 @@ def _plan_prefill(op: Attention, target: Target) -> KernelPlan:
                         cached * seen * vector / target.feed,
                     ),
                     flops=2.0 * pairs * (op.head_dim + op.v_dim),
-                    stages=int(stage_count(np.array(waves), np.array(steps))),
                 )
             )
         if runs and runs[-1][1] == index[key]:
@@ -163,15 +161,18 @@ def _plan_decode(op: Attention, target: Target) -> KernelPlan:
             continue
         classes.append(
             TileClass(
-                load=cached * vector * tokens / blocks
-                + element * packed * op.head_dim / (blocks * split),
-                store=element * packed * op.v_dim / (blocks * split),
-                compute=float(compute[i]),
-                flops=2.0 * pairs * (op.head_dim + op.v_dim) * tokens / (seen * groups * blocks),
-                stages=best.stages,
+                load=(cached * vector * tokens + element * packed * op.head_dim / split)
+                / (blocks * best.slabs),
+                store=element * packed * op.v_dim / (split * blocks * best.slabs),
+                compute=float(compute[i]) / best.slabs,
+                flops=2.0
+                * pairs
+                * (op.head_dim + op.v_dim)
+                * tokens
+                / (seen * groups * blocks * best.slabs),
             )
         )
-        runs.append((count * groups * blocks, len(classes) - 1))
+        runs.append((count * groups * blocks * best.slabs, len(classes) - 1))
     return KernelPlan(
         kernel=Kernel(
             name=op.name,

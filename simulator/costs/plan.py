@@ -1,6 +1,6 @@
 """The kernel that an operator becomes on a target, and the choice among candidates.
 
-Knows kernels and the closed form of one class of tiles. Never touches operators or a clock.
+Knows kernels and the closed form of equal tiles. Never touches operators or a clock.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.costs.closed_form import closed_form_many
 from simulator.mapping.kernel import Kernel
 from simulator.units import BytesPerSecond, FlopsPerSecond
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-STAGE_WAVES = 8
-"""Waves times stages below which a tile's inner loop is simulated in stages. It bounds what one
-stage hides, an eighth of a wave, and the events of a kernel, which grow with waves x stages."""
+SLAB_WAVES = 8
+"""Waves below which the inner loop of a tile is cut into slabs. A kernel of few waves would hide
+too little if whole tiles were loaded before they are computed; with slabs at most an eighth of
+the work stands alone, and the events of a kernel stay at twice this number or its waves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,44 +37,11 @@ class KernelPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The best of several candidates: its position, units, and stages."""
+    """The best of several candidates: its position, on how many units, in how many slabs."""
 
     index: int
     units: int
-    stages: int
-
-
-def stage_count(waves: Ints, steps: Ints) -> Ints:
-    """Stages per tile: whole kernels of few waves are resolved finer than one tile."""
-    return np.minimum(steps, np.maximum(1, -(-STAGE_WAVES // waves)))
-
-
-def isolated(
-    tiles: Ints,
-    units: Ints,
-    moved: Floats,
-    compute: Floats,
-    stages: Ints,
-    bandwidth: BytesPerSecond,
-    cap: BytesPerSecond,
-) -> Floats:
-    """Seconds of kernels of one class each, alone on an idle device; all arrays of one shape.
-
-    With n tiles of q stages on K units, w = ceil(n / K) waves, r tiles in the last one, and per
-    stage l(m) = bytes / min(bandwidth / m, cap) and C seconds of compute:
-
-        w = 1:  l(r) + (q - 1) max(l(r), C) + C
-        w > 1:  l(K) + ((w - 1) q - 1) max(l(K), C) + q max(l(r), C) + C
-    """
-    waves = -(-tiles // units)
-    last = tiles - (waves - 1) * units
-    size, time = moved / stages, compute / stages
-    full = size * np.maximum(units / bandwidth, 1 / cap)
-    tail = size * np.maximum(last / bandwidth, 1 / cap)
-    first = np.where(waves > 1, full + ((waves - 1) * stages - 1) * np.maximum(full, time), tail)
-    rounds = np.where(waves > 1, stages, stages - 1)
-    result: Floats = first + rounds * np.maximum(tail, time) + time
-    return result
+    slabs: int
 
 
 def choose(
@@ -86,24 +55,27 @@ def choose(
     bandwidth: BytesPerSecond,
     cap: BytesPerSecond,
 ) -> Choice:
-    """The candidate with the least time, and on how many units it runs.
+    """The candidate with the least time, on how many units it runs, and in how many slabs.
 
     Each candidate has ``tiles`` tiles that move ``moved`` bytes and compute ``compute`` seconds
-    in up to ``steps`` steps, plus ``extra`` seconds once. A launch of n tiles takes as few units
-    as keep its number of waves, so that no unit only crowds the pipe; and it may take one wave
-    more where that is faster. Ties go to the earlier candidate.
+    in ``steps`` steps of an inner loop, plus ``extra`` seconds once. The inner loop is handed out
+    in slabs of whole steps. A launch of n tiles takes as few units as keep its number of waves,
+    k = ceil(n / w), so that no unit only crowds the pipe and the slabs of a tile cannot spread
+    over units that had none of it; and it takes a wave or two more where that is faster. Ties go
+    to the earlier candidate.
     """
-    waves = -(-tiles // units)
+    waves = np.maximum(-(-tiles // units), 1)
     best: Choice | None = None
     least = np.inf
-    for extra_waves in (0, 1, 2):
-        some = np.minimum(waves + extra_waves, tiles)
-        taken = -(-tiles // some)
-        stages = stage_count(-(-tiles // taken), steps)
-        times = extra + isolated(tiles, taken, moved, compute, stages, bandwidth, cap)
+    for some in (waves, waves + 1, waves + 2):
+        taken = np.maximum(-(-tiles // some), 1)
+        slabs = np.minimum(steps, -(-SLAB_WAVES // some))
+        times = extra + closed_form_many(
+            tiles * slabs, taken, moved / slabs, compute / slabs, bandwidth, cap
+        )
         index = int(np.argmin(times))
         if times[index] < least:
             least = float(times[index])
-            best = Choice(index=index, units=int(taken[index]), stages=int(stages[index]))
-    assert best is not None
+            best = Choice(index=index, units=int(taken[index]), slabs=int(slabs[index]))
+    assert best is not None, "the stack's library has at least one tile"
     return best

@@ -151,15 +151,14 @@ def _plan(
                         a_share / batch * high / (m * int(columns[i]))
                         + b_share / batch * wide / (n * int(rows[i]))
                     )
-                    / split,
-                    store=operands.out * high * wide / split,
-                    compute=float(compute[i]),
-                    flops=2.0 * high * wide * k / split,
-                    stages=best.stages,
+                    / (split * best.slabs),
+                    store=operands.out * high * wide / (split * best.slabs),
+                    compute=float(compute[i]) / best.slabs,
+                    flops=2.0 * high * wide * k / (split * best.slabs),
                 )
             )
-        # Products of a batch and parts of a split follow each other tile by tile.
-        runs.append((count * batch * split, index[extent]))
+        # Products of a batch, parts of a split and slabs follow each other tile by tile.
+        runs.append((count * batch * split * best.slabs, index[extent]))
     return KernelPlan(
         kernel=Kernel(
             name=name,
@@ -229,14 +228,13 @@ def plan_grouped(op: GroupedMatmul, target: Target) -> KernelPlan:
                     index[key] = len(classes)
                     classes.append(
                         TileClass(
-                            load=a_row * high + b_column * wide / high_tiles,
-                            store=operands.out * high * wide,
-                            compute=float(compute[i]),
-                            flops=2.0 * high * wide * op.k,
-                            stages=best.stages,
+                            load=(a_row * high + b_column * wide / high_tiles) / best.slabs,
+                            store=operands.out * high * wide / best.slabs,
+                            compute=float(compute[i]) / best.slabs,
+                            flops=2.0 * high * wide * op.k / best.slabs,
                         )
                     )
-                known[count].append((number, index[key]))
+                known[count].append((number * best.slabs, index[key]))
         for number, which in known[count]:
             if runs and runs[-1][1] == which:
                 runs[-1] = (runs[-1][0] + number, which)

@@ -16,16 +16,13 @@ class TileClass:
 
     ``load`` and ``store`` are bytes of this tile that cross the kernel's shared pipe (device
     memory). A tile's write-back is charged to the pipe together with its load: the same bytes on
-    the same pipe, one event instead of two. A tile passes in ``stages`` equal steps of its inner
-    loop, so that computing the first ones overlaps loading the others; a unit keeps its tile until
-    all stages are done.
+    the same pipe, one event instead of two.
     """
 
     load: Bytes
     store: Bytes
     compute: Seconds
     flops: Flops = 0.0
-    stages: int = 1
 
     @property
     def pipe_bytes(self) -> Bytes:
