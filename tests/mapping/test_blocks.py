@@ -95,7 +95,7 @@ def test_spans_walk_one_axis() -> None:
 
 
 def test_four_local_experts_make_6144_tiles_in_two_products() -> None:
-    # 4 experts, 128 rows each, hidden 4096, intermediate 2048: gate and up together, then down.
+    # Weights of 4 experts, hidden 4096, intermediate 2048: gate and up together, then down.
     up = concatenate(decompose((4096, 2 * 2048), (128, 128)) for _ in range(4))
     down = concatenate(decompose((2048, 4096), (128, 128)) for _ in range(4))
     assert up.count + down.count == 6144
