@@ -58,14 +58,19 @@ class SpecError(InputError):
         return type(self), (self.faults,)
 
 
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Up to three of ``known`` that ``name`` may be meant for, the nearest first."""
+    return difflib.get_close_matches(name[:80].lower(), sorted(known), n=3, cutoff=0.5)
+
+
 class UnknownNameError(InputError):
     """No such name; the near ones are offered."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         self.kind, self.name, self.known = kind, name, tuple(sorted(known))
-        near = difflib.get_close_matches(name.lower(), self.known, n=3, cutoff=0.5)
+        near = nearest(name, self.known)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(self.known)}"
-        super().__init__(f"unknown {kind} {name!r}; {hint}")
+        super().__init__(f"unknown {kind} {name[:80]!r}; {hint}")
 
     def __reduce__(self) -> tuple[type[UnknownNameError], tuple[str, str, tuple[str, ...]]]:
         return type(self), (self.kind, self.name, self.known)

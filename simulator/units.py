@@ -2,6 +2,8 @@
 
 Base units are byte, FLOP, second, clock, joule and dollar. An annotation such as ``Bytes`` is a
 float whose metadata names its unit; the loader, the JSON schema and the printer read it there.
+Each base unit is a dimension of its own, so that GB/s is never taken for GHz, and GB, GiB and Gb
+are three things. Knows nothing of files or hardware.
 """
 
 from __future__ import annotations
@@ -9,12 +11,9 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-if TYPE_CHECKING:
-    from pint import UnitRegistry
+from typing import Annotated
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,74 +22,176 @@ class Unit:
 
     symbol: str
     example: str
+    label: str
+    """How it is printed, without prefix."""
+    prefixes: str = ""
+    """The SI prefixes that it is printed with."""
 
 
-Bytes = Annotated[float, Unit("byte", "80 GB")]
-BytesPerSecond = Annotated[float, Unit("byte/second", "3.35 TB/s")]
-BytesPerClock = Annotated[float, Unit("byte/clock", "128 B/clk")]
-BitsPerSecond = Annotated[float, Unit("bit/second", "7.58 Gb/s")]
-Flops = Annotated[float, Unit("flop", "2 TFLOP")]
-FlopsPerSecond = Annotated[float, Unit("flop/second", "989 TFLOP/s")]
-FlopsPerClock = Annotated[float, Unit("flop/clock", "4096 FLOP/clk")]
-Hertz = Annotated[float, Unit("clock/second", "1.83 GHz")]
-Clocks = Annotated[float, Unit("clock", "1000 clk")]
-Seconds = Annotated[float, Unit("second", "4.9 us")]
-Watts = Annotated[float, Unit("joule/second", "750 W")]
-Joules = Annotated[float, Unit("joule", "5 pJ")]
-Dollars = Annotated[float, Unit("dollar", "30000 USD")]
-DollarsPerHour = Annotated[float, Unit("dollar/hour", "2.10 USD/h")]
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The values that are legal: above zero, zero itself only if ``zero``, at most ``most``."""
+
+    zero: bool = False
+    most: float = math.inf
+
+
+BYTES = Unit("byte", "80 GB", "B", "kMGTPE")
+BYTES_PER_SECOND = Unit("byte/second", "3.35 TB/s", "B/s", "kMGTPE")
+BYTES_PER_CLOCK = Unit("byte/clock", "128 B/clk", "B/clk")
+BITS_PER_SECOND = Unit("bit/second", "7.58 Gb/s", "b/s", "kMGTPE")
+FLOPS = Unit("flop", "2 TFLOP", "FLOP", "kMGTPE")
+FLOPS_PER_SECOND = Unit("flop/second", "989 TFLOP/s", "FLOP/s", "kMGTPE")
+FLOPS_PER_CLOCK = Unit("flop/clock", "4096 FLOP/clk", "FLOP/clk")
+HERTZ = Unit("clock/second", "1.83 GHz", "Hz", "kMGT")
+CLOCKS = Unit("clock", "1000 clk", "clk")
+SECONDS = Unit("second", "4.9 us", "s", "munp")
+WATTS = Unit("joule/second", "750 W", "W", "munpkMGT")
+JOULES = Unit("joule", "5 pJ", "J", "munpkMGT")
+DOLLARS = Unit("dollar", "30000 USD", "USD")
+DOLLARS_PER_HOUR = Unit("dollar/hour", "2.10 USD/h", "USD/h")
+
+Bytes = Annotated[float, BYTES]
+BytesPerSecond = Annotated[float, BYTES_PER_SECOND]
+BytesPerClock = Annotated[float, BYTES_PER_CLOCK]
+BitsPerSecond = Annotated[float, BITS_PER_SECOND]
+Flops = Annotated[float, FLOPS]
+FlopsPerSecond = Annotated[float, FLOPS_PER_SECOND]
+FlopsPerClock = Annotated[float, FLOPS_PER_CLOCK]
+Hertz = Annotated[float, HERTZ]
+Clocks = Annotated[float, CLOCKS]
+Seconds = Annotated[float, SECONDS]
+Watts = Annotated[float, WATTS]
+Joules = Annotated[float, JOULES]
+Dollars = Annotated[float, DOLLARS]
+DollarsPerHour = Annotated[float, DOLLARS_PER_HOUR]
+Share = Annotated[float, Range(most=1.0)]
+"""A fraction of something: above 0, at most 1."""
+Pause = Annotated[float, SECONDS, Range(zero=True)]
+"""A time in seconds that may be zero."""
 
 
 class QuantityError(ValueError):
-    """The text is not a quantity of the wanted dimension."""
+    """The text is not a quantity of the wanted dimension: what was found, and what would do."""
+
+    def __init__(self, found: str, fix: str) -> None:
+        self.found, self.fix = found, fix
+        super().__init__(f"{found}; {fix}")
 
 
-@lru_cache(maxsize=1)
-def _registry() -> UnitRegistry[float]:
-    import pint
+_SCALE = {prefix: Fraction(10) ** power for prefix, power in zip("pnumkMGTPE", (
+    -12, -9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)}  # fmt: skip
+_BINARY = {f"{prefix}i": Fraction(1024) ** power for power, prefix in enumerate("KMGT", 1)}
+_UP = {prefix: _SCALE[prefix] for prefix in "kMGTPE"}
+_DOWN = {prefix: _SCALE[prefix] for prefix in "munp"} | {"µ": _SCALE["u"], "μ": _SCALE["u"]}
 
-    registry: UnitRegistry[float] = pint.UnitRegistry(
-        str(Path(__file__).with_name("units.txt")), autoconvert_to_preferred=False
-    )
-    return registry
+Dimension = tuple[tuple[str, int], ...]
 
 
-_TEXT = re.compile(
-    r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµμ%][A-Za-zµμ%/*\s^0-9]*)\s*"
+def _dimension(powers: dict[str, int]) -> Dimension:
+    return tuple(sorted((name, power) for name, power in powers.items() if power))
+
+
+# Spellings, size in base units, dimension, prefixes.
+_TABLE: tuple[tuple[str, float, dict[str, int], dict[str, Fraction]], ...] = (
+    ("B byte bytes", 1, {"byte": 1}, _UP | _BINARY),
+    ("b bit bits", 0.125, {"byte": 1}, _UP | _BINARY),
+    ("bps", 0.125, {"byte": 1, "second": -1}, _UP),
+    ("FLOP FLOPs flop flops OP OPs op ops", 1, {"flop": 1}, _UP),
+    ("s second seconds", 1, {"second": 1}, _DOWN),
+    ("min", 60, {"second": 1}, {}),
+    ("h hour", 3600, {"second": 1}, {}),
+    ("Hz", 1, {"clock": 1, "second": -1}, _UP),
+    ("clk clock clocks cycle cycles", 1, {"clock": 1}, _UP),
+    ("J joule", 1, {"joule": 1}, _UP | _DOWN),
+    ("W watt", 1, {"joule": 1, "second": -1}, _UP | _DOWN),
+    ("USD dollar", 1, {"dollar": 1}, _UP),
 )
+_UNITS: dict[str, tuple[Fraction, Dimension]] = {
+    prefix + name: (scale * Fraction(size), _dimension(powers))
+    for names, size, powers, prefixes in _TABLE
+    for name in names.split()
+    for prefix, scale in ({"": Fraction(1)} | prefixes).items()
+}
+_TEXT = re.compile(
+    r"\s*([+-]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?)"
+    r"\s*([A-Za-zµμ]+(?:\s*/\s*[A-Za-zµμ]+)*)\s*"
+)
+
+
+@lru_cache(maxsize=1024)
+def _measure(name: str) -> tuple[Fraction, Dimension]:
+    """Size and dimension of a unit such as ``GB`` or ``FLOP/clk``; KeyError where unknown."""
+    size, powers = Fraction(1), dict[str, int]()
+    for place, part in enumerate(name.split("/")):
+        factor, dimension = _UNITS[part.strip()]
+        sign = -1 if place else 1
+        size *= factor**sign
+        for base, power in dimension:
+            powers[base] = powers.get(base, 0) + sign * power
+    return size, _dimension(powers)
+
+
+def _unknown(name: str) -> str:
+    """What to write in place of a unit that is not in the table, where the slip is a known one."""
+    part = next(part for part in map(str.strip, name.split("/")) if part not in _UNITS)
+    if part.upper().endswith("FLOPS"):
+        return f"write {part[:-1]} or {part[:-1]}/s in place of {part}"
+    if part in ("KB", "Kb"):
+        return f"write k{part[1]} (1000) or Ki{part[1]} (1024) in place of {part}"
+    near = [known for known in _UNITS if known.lower() == part.lower()]
+    return f"write {' or '.join(near)} in place of {part}" if near else ""
 
 
 @lru_cache(maxsize=4096)
 def parse(text: str, unit: Unit) -> float:
-    """Read ``text`` as a quantity and return it in ``unit``.
+    """Read ``text`` as a quantity and return it in ``unit``, correctly rounded.
 
-    >>> parse("23.3 TB/s", BytesPerSecond.__metadata__[0])
-    23300000000000.0
+    Bits convert to bytes in a rate, and are refused in a capacity.
 
-    Raises QuantityError where the text has no unit, an unknown one, one of another dimension, or
-    a value that is not finite.
+    >>> parse("23.3 TB/s", BYTES_PER_SECOND), parse("400 Gb/s", BYTES_PER_SECOND)
+    (23300000000000.0, 50000000000.0)
+    >>> parse("80 GiB", BYTES)
+    85899345920.0
+
+    Raises QuantityError where the text has no unit, an unknown one, or one of another dimension.
     """
-    import pint
-
+    shown, example = repr(text[:60]), f"write it like '{unit.example}'"
     match = _TEXT.fullmatch(text)
     if match is None:
-        raise QuantityError(f"{text!r} is not a number with a unit, such as '{unit.example}'")
-    number, name = float(match[1].replace("_", "")), match[2].strip()
-    registry = _registry()
+        raise QuantityError(f"{shown} is not a number with a unit", example)
+    name = match[2]
     try:
-        found = registry.parse_units(name)
-        factor = registry.Quantity(1.0, found).to(unit.symbol).magnitude
-    except pint.DimensionalityError:
-        raise QuantityError(
-            f"{text!r} is not in {unit.symbol}; write it like '{unit.example}'"
-        ) from None
-    except Exception:
-        raise QuantityError(
-            f"{text!r} has a unit that is not known here; write it like '{unit.example}'"
-        ) from None
-    if unit.symbol == "byte" and "bit" in str(found).replace("byte", ""):
-        raise QuantityError(f"{text!r} counts bits; a capacity is in bytes, like '{unit.example}'")
-    value = number * float(factor)
+        size, dimension = _measure(name)
+    except KeyError:
+        raise QuantityError(f"{shown} has an unknown unit", _unknown(name) or example) from None
+    due, wanted = _measure(unit.symbol)
+    if dimension != wanted:
+        raise QuantityError(f"{shown} is not in {unit.symbol}", example)
+    if unit is BYTES and name.rstrip("s").endswith(("b", "bit")):
+        raise QuantityError(f"{shown} counts bits, and a capacity is in bytes", example)
+    try:
+        return float(Fraction(match[1]) * size / due)
+    except OverflowError:
+        raise QuantityError(f"{shown} is too large for a number", example) from None
+
+
+def show(value: float, unit: Unit) -> str:
+    """``value`` as a person reads it: a prefix and three significant digits.
+
+    Units without prefixes keep every digit before the point. Raises ValueError where the value
+    is not finite.
+
+    >>> show(23.3e12, BYTES_PER_SECOND), show(3.43e-5, SECONDS), show(65536, FLOPS_PER_CLOCK)
+    ('23.3 TB/s', '34.3 us', '65536 FLOP/clk')
+    """
     if not math.isfinite(value):
-        raise QuantityError(f"{text!r} is not finite")
-    return value
+        raise ValueError(f"{value} {unit.label} is not finite and has no text")
+    scales = {"": Fraction(1)} | {prefix: _SCALE[prefix] for prefix in unit.prefixes}
+    # Rounding decides too: 999.9 GB is 1 TB.
+    rounded = abs(float(f"{value:.2e}"))
+    below = [prefix for prefix, scale in scales.items() if scale <= rounded]
+    prefix = max(below, key=scales.__getitem__) if below else min(scales, key=scales.__getitem__)
+    number = value / float(scales[prefix if value else ""])
+    digits = f"{number:.0f}" if 999.5 <= abs(number) < 1e15 else f"{number:.3g}"
+    return f"{digits} {prefix if value else ''}{unit.label}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from simulator.specs.frozen import FrozenMap
+from simulator.specs.precision import FormatName
 from simulator.units import (
     BitsPerSecond,
     Bytes,
@@ -22,6 +23,7 @@ from simulator.units import (
     FlopsPerSecond,
     Hertz,
     Seconds,
+    Share,
     Watts,
 )
 
@@ -62,13 +64,13 @@ class Compute:
     """The clock held under sustained matrix load, where it was measured."""
     dies: int = 1
     """Compute dies that each have their own share of the units."""
-    matrix: FrozenMap[str, FlopsPerClock]
+    matrix: FrozenMap[FormatName, FlopsPerClock]
     """FLOP per clock per unit by number format, matrix engine, dense."""
-    vector: FrozenMap[str, FlopsPerClock]
+    vector: FrozenMap[FormatName, FlopsPerClock]
     """FLOP per clock per unit by number format, vector ALUs."""
     exponentials: FlopsPerClock | None = None
     """Exponentials per clock per unit: what the softmax of attention waits for."""
-    sparsity: FrozenMap[str, float] = field(default_factory=FrozenMap)
+    sparsity: FrozenMap[FormatName, float] = field(default_factory=FrozenMap)
     """Structured-sparse peak over dense peak by number format."""
 
 
@@ -82,7 +84,7 @@ class MemoryLevel:
     bandwidth: BytesPerSecond | None = None
     per_clock: BytesPerClock | None = None
     """Bandwidth of an on-chip level in bytes per compute clock, instead of ``bandwidth``."""
-    achieved: float | None = None
+    achieved: Share | None = None
     """Streaming read bandwidth that was measured, as a fraction of the peak."""
     latency: Seconds | None = None
     line: Bytes | None = None
@@ -120,7 +122,7 @@ class Link:
     kind: Literal["xgmi", "ualink", "nvlink", "pcie", "ethernet", "infiniband", "c2c"]
     bandwidth: BytesPerSecond
     links: int = 1
-    achieved: float | None = None
+    achieved: Share | None = None
     latency: Seconds | None = None
 
 

@@ -8,9 +8,18 @@ section 3.3 for fp8_block (one fp32 per 128 x 128 weights, one per 1 x 128 activ
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from simulator.errors import UnknownNameError
 from simulator.units import Bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Metadata of a text that is one of ``known``, such as a number format."""
+
+    kind: str
+    known: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +67,9 @@ FORMATS = {
         NumberFormat(name="fp4", bits=4),
     )
 }
+
+FormatName = Annotated[str, Names("number format", tuple(FORMATS))]
+FormatOrDefault = Annotated[str, Names("number format", (*FORMATS, "default"))]
 
 
 def number_format(name: str) -> NumberFormat:

@@ -11,7 +11,8 @@ from typing import Literal
 
 from simulator.specs.frozen import FrozenMap
 from simulator.specs.hardware import Provenance
-from simulator.units import Bytes, Seconds
+from simulator.specs.precision import FormatOrDefault
+from simulator.units import Bytes, Pause, Share
 
 Tile = tuple[int, int, int]
 
@@ -20,11 +21,11 @@ Tile = tuple[int, int, int]
 class Launch:
     """How kernels reach the device."""
 
-    host: Seconds
+    host: Pause
     """Time between two launches that the host issues one by one (eager)."""
-    gap: Seconds
+    gap: Pause
     """Idle time of the device between two kernels of one stream."""
-    graph: Seconds
+    graph: Pause
     """Time to launch a captured graph, once per step."""
 
 
@@ -34,7 +35,7 @@ class MatmulLibrary:
 
     tiles: tuple[Tile, ...]
     split_k: tuple[int, ...] = (1,)
-    efficiency: FrozenMap[str, float]
+    efficiency: FrozenMap[FormatOrDefault, Share]
     """Share of the matrix rate at the held clock that a long K-loop of the largest tile keeps,
     by number format; ``default`` for the others."""
 
@@ -46,7 +47,7 @@ class AttentionLibrary:
     prefill_tile: tuple[int, int]
     decode_tile: tuple[int, int]
     """(packed query rows, key-value tokens) of one decode block."""
-    efficiency: FrozenMap[str, float]
+    efficiency: FrozenMap[FormatOrDefault, Share]
     min_split: int = 128
     """Fewest key-value tokens that a split of one sequence keeps."""
 
@@ -61,9 +62,9 @@ class Stack:
     """Architectures of accelerators that it is the default for."""
     launch: Launch
     mode: Literal["graph", "eager"] = "graph"
-    fill: Seconds
+    fill: Pause
     """Time of one kernel outside its tiles: grid setup, first addresses, last drain."""
-    bandwidth: float
+    bandwidth: Share
     """Share of the peak memory bandwidth that kernels reach where the device states none."""
     matmul: MatmulLibrary
     attention: AttentionLibrary

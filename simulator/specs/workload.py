@@ -12,6 +12,7 @@ from typing import Literal
 
 from simulator.specs.frozen import FrozenMap
 from simulator.specs.hardware import Basis, Provenance
+from simulator.specs.precision import FormatName
 
 Part = Literal[
     "default", "embedding", "head", "attention", "ffn", "experts", "shared_experts", "router",
@@ -150,10 +151,12 @@ class Transformer:
     max_context: int | None = None
     published_parameters: float | None = None
     """Total that the publisher prints, for a check; None where none is printed."""
-    formats: FrozenMap[Part, str] = field(default_factory=lambda: FrozenMap({"default": "bf16"}))
+    formats: FrozenMap[Part, FormatName] = field(
+        default_factory=lambda: FrozenMap({"default": "bf16"})
+    )
     """Number format of the weights by part; ``default`` for the others."""
-    kv_format: str = "bf16"
-    activation_format: str = "bf16"
+    kv_format: FormatName = "bf16"
+    activation_format: FormatName = "bf16"
     provenance: tuple[Provenance, ...] = field(default=(), compare=False)
 
     def layers(self) -> Iterator[Layer]:
@@ -204,8 +207,10 @@ class UNet:
     guidance: bool = True
     """Classifier-free guidance runs the batch twice."""
     published_parameters: float | None = None
-    formats: FrozenMap[Part, str] = field(default_factory=lambda: FrozenMap({"default": "fp16"}))
-    activation_format: str = "fp16"
+    formats: FrozenMap[Part, FormatName] = field(
+        default_factory=lambda: FrozenMap({"default": "fp16"})
+    )
+    activation_format: FormatName = "fp16"
     provenance: tuple[Provenance, ...] = field(default=(), compare=False)
 
 

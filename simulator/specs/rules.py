@@ -1,0 +1,119 @@
+"""What must hold between the fields of one spec: a rule is a function of the fields that were read.
+
+A rule sees only valid values and passes over what is absent, so that all faults of a file come at
+once. Knows the specs. Never touches files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from simulator.specs.hardware import DRAM, Accelerator, Compute, MemoryLevel
+from simulator.specs.stack import AttentionLibrary, MatmulLibrary
+from simulator.specs.workload import Attention, MoE, Router, Transformer, UNet
+from simulator.units import HERTZ, show
+
+Values = dict[str, Any]
+Broken = Iterator[tuple[str, str, str]]
+"""The field, what was found, what would do."""
+
+_RULES: dict[type, list[Callable[[Values], Broken]]] = {}
+
+
+def broken_rules(cls: type, values: Values) -> Broken:
+    """Every rule of ``cls`` that ``values``, some of which may be absent, break."""
+    for rule in _RULES.get(cls, ()):
+        yield from rule(values)
+
+
+def _rule(*classes: type) -> Callable[[Callable[[Values], Broken]], Callable[[Values], Broken]]:
+    def register(function: Callable[[Values], Broken]) -> Callable[[Values], Broken]:
+        for cls in classes:
+            _RULES.setdefault(cls, []).append(function)
+        return function
+
+    return register
+
+
+def _divides(values: Values, whole: str, part: str, what: str) -> Broken:
+    if whole in values and part in values and values[whole] % values[part]:
+        found = f"{values[whole]} is no multiple of {part}, {values[part]}"
+        yield whole, found, what
+
+
+@_rule(Compute)
+def _dies_are_equal(values: Values) -> Broken:
+    yield from _divides(
+        {"dies": 1} | values, "units", "dies", "state the active units of all dies together"
+    )
+
+
+@_rule(Compute)
+def _clocks_are_ordered(values: Values) -> Broken:
+    clock, held, most = (values.get(name) for name in ("clock", "held_clock", "max_clock"))
+    if clock and most and most < clock:
+        found = f"{show(most, HERTZ)} is below the clock of {show(clock, HERTZ)}"
+        yield "max_clock", found, "state the clock of the data-sheet peak as 'clock'"
+    top = most or clock
+    if held and top and held > top:
+        found = f"{show(held, HERTZ)} is above the highest clock, {show(top, HERTZ)}"
+        yield "held_clock", found, "state the clock held under load, or max_clock"
+
+
+@_rule(MemoryLevel)
+def _bandwidth_is_stated_once(values: Values) -> Broken:
+    kind, bandwidth, per_clock = (values.get(key) for key in ("kind", "bandwidth", "per_clock"))
+    if bandwidth and per_clock:
+        yield "per_clock", "bandwidth is stated too", "keep one of them (null takes one out)"
+    elif kind in DRAM and per_clock:
+        yield "per_clock", "device memory has a clock of its own", "state 'bandwidth'"
+    elif kind in DRAM and "bandwidth" in values and not bandwidth:
+        yield "bandwidth", "is missing", "add it, like 'bandwidth: 3.35 TB/s'"
+
+
+@_rule(Accelerator)
+def _memory_has_dram(values: Values) -> Broken:
+    levels = values.get("memory")
+    if levels is None:
+        return
+    kinds = [level.kind for level in levels]
+    if not any(kind in DRAM for kind in kinds):
+        yield "memory", "has no device memory", f"add a level of kind {', '.join(DRAM)}"
+    for kind in sorted({kind for kind in kinds if kinds.count(kind) > 1}):
+        yield "memory", f"has {kinds.count(kind)} levels of kind {kind}", "keep one of each kind"
+
+
+@_rule(MatmulLibrary, AttentionLibrary)
+def _efficiency_has_a_default(values: Values) -> Broken:
+    if "default" not in values.get("efficiency", ("default",)):
+        yield "efficiency", "has no 'default'", "add one for the other number formats"
+
+
+@_rule(Transformer, UNet)
+def _formats_have_a_default(values: Values) -> Broken:
+    if "default" not in values.get("formats", ("default",)):
+        yield "formats", "has no 'default'", "add one for the other parts"
+
+
+@_rule(Attention)
+def _heads_share_evenly(values: Values) -> Broken:
+    yield from _divides(values, "heads", "kv_heads", "each KV head serves equally many heads")
+
+
+@_rule(MoE)
+def _experts_suffice(values: Values) -> Broken:
+    experts, top_k = values.get("experts"), values.get("top_k")
+    if experts and top_k and top_k > experts:
+        yield "top_k", f"{top_k} of {experts} experts", "choose at most all of them"
+    router = values.get("router")
+    if experts and router and experts % router.groups:
+        found = f"{experts} experts in {router.groups} groups"
+        yield "experts", found, "groups of experts are of equal size"
+
+
+@_rule(Router)
+def _groups_suffice(values: Values) -> Broken:
+    groups, top = values.get("groups", 1), values.get("top_groups", 1)
+    if top > groups:
+        yield "top_groups", f"{top} of {groups} groups", "choose at most all of them"
