@@ -45,12 +45,17 @@ class Target:
         return self.accelerator.compute.units
 
     @property
+    def peak_bandwidth(self) -> BytesPerSecond:
+        """Device-memory bandwidth of the data sheet."""
+        peak = _device_bandwidth(self.accelerator, self.accelerator.dram)
+        assert peak is not None, "the loader refuses device memory without a bandwidth"
+        return peak
+
+    @property
     def bandwidth(self) -> BytesPerSecond:
         """Device-memory bandwidth that kernels reach."""
-        dram = self.accelerator.dram
-        peak = _device_bandwidth(self.accelerator, dram)
-        assert peak is not None, "the loader refuses device memory without a bandwidth"
-        return peak * (self.stack.bandwidth if dram.achieved is None else dram.achieved)
+        achieved = self.accelerator.dram.achieved
+        return self.peak_bandwidth * (self.stack.bandwidth if achieved is None else achieved)
 
     @property
     def cache(self) -> Bytes:

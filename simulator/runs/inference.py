@@ -1,0 +1,306 @@
+"""One forward pass, one decode step, or a whole batch of requests, on one device.
+
+Builds the operator graph, maps it to kernels, runs them, and gathers the Result. Holds no cost
+formula and no event of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator import __version__
+from simulator.costs.bounds import bounds
+from simulator.costs.lower import lower
+from simulator.costs.plan import KernelPlan
+from simulator.costs.target import Target
+from simulator.engine.execute import Memo, Segment, StreamRun, run_stream
+from simulator.engine.machine import CommandProcessor, LaunchPolicy
+from simulator.mapping.placement import memory_use, require_fit
+from simulator.models.graph import Step, build_graph
+from simulator.models.graph_unet import build_unet_graph
+from simulator.ops.op import Op, OpGraph
+from simulator.result import Bounds, OpUse, Phase, Result, Roof, RunProvenance
+from simulator.runs.provenance import numbers_behind, weakest
+from simulator.specs.scenario import Scenario
+from simulator.specs.stack import Stack
+from simulator.specs.workload import MoE, Transformer
+from simulator.units import Seconds
+
+DECODE_SAMPLES = 9
+"""Contexts at which the decode steps of a ``generate`` run are simulated; between them the step
+time is taken as linear in the context, which it is but for steps of split and tile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pass:
+    """One simulated pass through the graph, and how many times the run makes it."""
+
+    phase: str
+    weight: float
+    graph: OpGraph
+    plans: dict[Op, KernelPlan]
+    stream: StreamRun
+    bounds: Bounds
+
+
+def run_inference(scenario: Scenario, memo: Memo | None = None) -> Result:
+    """Answer an inference scenario.
+
+    Raises CapacityError where the device does not hold the model and its batch, SpecError where
+    it has no way to compute in a needed number format.
+    """
+    use = memory_use(scenario)
+    require_fit(scenario, use)
+    target = Target(accelerator=scenario.hardware, stack=scenario.stack)
+    known = Memo() if memo is None else memo
+    passes = [
+        _simulate(phase, weight, graph, target, scenario, known)
+        for phase, weight, graph in _graphs(scenario)
+    ]
+    latency = sum(one.weight * one.stream.latency for one in passes)
+    ops = tuple(_gather(passes, target))
+    matrix = _main_format(ops, scenario)
+    demands = [(one.weight, one.graph.total()) for one in passes]
+    formats = sorted({op.format for op in ops if op.format in scenario.hardware.compute.matrix})
+    efficiency = scenario.stack.matmul.efficiency
+    behind = numbers_behind(scenario, formats)
+    rent = scenario.hardware.price.rent if scenario.hardware.price else None
+    image = scenario.phase == "denoise"
+    return Result(
+        workload=scenario.model.name,
+        hardware=scenario.hardware.name,
+        stack=scenario.stack.name,
+        phase=scenario.phase,
+        batch=scenario.batch,
+        input=scenario.input,
+        output=scenario.output,
+        context=scenario.context,
+        dtype=matrix,
+        unit="samples" if image else "tokens",
+        work=float(scenario.batch * _yield(scenario)),
+        latency=latency,
+        bounds=Bounds(
+            lower=sum(one.weight * one.bounds.lower for one in passes),
+            upper=sum(one.weight * one.bounds.upper for one in passes),
+        ),
+        ops=ops,
+        memory=use,
+        roof=Roof(
+            compute=tuple((name, target.matrix_peak(name) * target.units) for name in formats),
+            held=tuple(
+                (name, target.matrix_rate(name, efficiency) * target.units) for name in formats
+            ),
+            bandwidth=target.peak_bandwidth,
+            achieved_bandwidth=target.bandwidth,
+        ),
+        model_flops=sum(weight * demand.flops for weight, demand in demands),
+        model_bytes=sum(weight * (demand.weights + demand.kv_read) for weight, demand in demands),
+        phases=_phases(passes, scenario),
+        cost=None if rent is None else rent / 3600 * latency,
+        events=sum(one.stream.events for one in passes),
+        warnings=tuple(_warnings(scenario)),
+        provenance=RunProvenance(
+            version=__version__,
+            fidelity=scenario.fidelity,
+            seed=scenario.seed,
+            weakest=weakest(behind),
+            numbers=behind,
+            overrides=scenario.overrides,
+        ),
+    )
+
+
+def _yield(scenario: Scenario) -> int:
+    """What one sequence (or image) of the batch gets out of one ``latency``."""
+    counts = {"prefill": scenario.input, "decode": 1, "generate": scenario.output, "denoise": 1}
+    count = counts[scenario.phase]
+    assert count is not None, "a scenario is complete"
+    return count
+
+
+def _graphs(scenario: Scenario) -> Iterator[tuple[str, float, OpGraph]]:
+    """(phase, how often, graph) of each pass that is simulated."""
+    model, batch, seed = scenario.model, scenario.batch, scenario.seed
+    if not isinstance(model, Transformer):
+        yield "denoise", float(model.steps), build_unet_graph(model, batch)
+        return
+    if scenario.phase in ("prefill", "generate"):
+        assert scenario.input is not None
+        step = Step(batch=batch, new=scenario.input, context=scenario.input, seed=seed)
+        yield "prefill", 1.0, build_graph(model, step)
+    if scenario.phase == "decode":
+        assert scenario.context is not None
+        yield (
+            "decode",
+            1.0,
+            build_graph(model, Step(batch=batch, new=1, context=scenario.context, seed=seed)),
+        )
+    if scenario.phase == "generate":
+        assert scenario.input is not None
+        assert scenario.output is not None
+        for context, weight in decode_samples(scenario.input, scenario.output - 1):
+            step = Step(batch=batch, new=1, context=context, seed=seed)
+            yield "decode", weight, build_graph(model, step)
+
+
+def decode_samples(prompt: int, steps: int) -> list[tuple[int, float]]:
+    """Contexts to simulate for ``steps`` decode steps after ``prompt`` tokens, with weights.
+
+    Step i sees prompt + i tokens, i = 1..steps. The weights add up to ``steps`` and give the sum
+    over all steps exactly where the step time is linear between the contexts.
+
+    >>> decode_samples(10, 2)
+    [(11, 1.0), (12, 1.0)]
+    """
+    if steps < 1:
+        return []
+    count = min(steps, DECODE_SAMPLES)
+    chosen = np.unique(np.linspace(1, steps, count).round().astype(int))
+    weights = np.zeros(len(chosen))
+    every = np.arange(1, steps + 1)
+    right = np.clip(np.searchsorted(chosen, every), 1, max(1, len(chosen) - 1))
+    if len(chosen) == 1:
+        weights[0] = steps
+    else:
+        low, high = chosen[right - 1], chosen[right]
+        share = (every - low) / (high - low)
+        np.add.at(weights, right, share)
+        np.add.at(weights, right - 1, 1 - share)
+    return [(prompt + int(i), float(w)) for i, w in zip(chosen, weights, strict=True)]
+
+
+def _simulate(
+    phase: str, weight: float, graph: OpGraph, target: Target, scenario: Scenario, memo: Memo
+) -> _Pass:
+    plans: dict[Op, KernelPlan] = {}
+    for segment in graph.segments:
+        for op in segment.ops:
+            if op not in plans:
+                plans[op] = lower(op, target)
+    segments = [
+        Segment(
+            name=segment.name,
+            repeat=segment.repeat,
+            kernels=tuple(plans[op].kernel for op in segment.ops),
+        )
+        for segment in graph.segments
+    ]
+    launch = launch_policy(scenario.stack)
+    stream = run_stream(segments, launch, mode=scenario.fidelity, memo=memo)
+    limits = {op: bounds(plan.kernel) for op, plan in plans.items()}
+    ends = []
+    for side in (0, 1):
+        processor = CommandProcessor(launch)
+        for segment in graph.segments:
+            for _ in range(segment.repeat):
+                for op in segment.ops:
+                    processor.execute(limits[op][side])
+        ends.append(processor.end)
+    return _Pass(
+        phase=phase,
+        weight=weight,
+        graph=graph,
+        plans=plans,
+        stream=stream,
+        bounds=Bounds(lower=ends[0], upper=ends[1]),
+    )
+
+
+def launch_policy(stack: Stack) -> LaunchPolicy:
+    """How the stack's launches reach the device."""
+    launch = stack.launch
+    if stack.mode == "graph":
+        return LaunchPolicy(mode="graph", gap=launch.gap, first=launch.graph)
+    return LaunchPolicy(mode="eager", host=launch.host, gap=launch.gap)
+
+
+def _gather(passes: list[_Pass], target: Target) -> Iterator[OpUse]:
+    """Operators of all passes by name and shape, longest first; then the time between kernels."""
+    times: dict[tuple[str, str], dict[str, float]] = {}
+    plans: dict[tuple[str, str], tuple[Op, KernelPlan]] = {}
+    gaps = launches = 0.0
+    for one in passes:
+        gaps += one.weight * (one.stream.latency - sum(one.stream.durations))
+        launches += one.weight * len(one.stream.durations)
+        for segment, runs in zip(one.graph.segments, one.stream.kernels, strict=True):
+            for op, run in zip(segment.ops, runs, strict=True):
+                plan = one.plans[op]
+                key = (op.name, one.phase if len({p.phase for p in passes}) > 1 else "")
+                plans.setdefault(key, (op, plan))
+                many = one.weight * segment.repeat
+                line = times.setdefault(key, dict.fromkeys(_SUMS, 0.0))
+                line["count"] += many
+                line["time"] += many * run.makespan
+                line["compute"] += many * plan.kernel.compute / target.units
+                line["memory"] += many * plan.kernel.pipe_bytes / plan.kernel.bandwidth
+                line["latency"] += many * plan.kernel.fixed
+                line["flops"] += many * plan.kernel.flops
+                line["bytes"] += many * plan.kernel.pipe_bytes
+    for key in sorted(times, key=lambda key: (-times[key]["time"], key)):
+        op, plan = plans[key]
+        line = times[key]
+        yield OpUse(
+            name=" ".join(filter(None, (key[1], key[0]))),
+            kind=op.kind,
+            count=round(line["count"]),
+            time=line["time"],
+            compute=line["compute"],
+            memory=line["memory"],
+            latency=line["latency"],
+            flops=line["flops"],
+            bytes=line["bytes"],
+            format=plan.format,
+            roof=plan.roof,
+            tile=plan.tile,
+            units=plan.kernel.units,
+        )
+    if gaps > 0:
+        yield OpUse(
+            name="launch gaps", kind="launch", count=round(launches), time=gaps,
+            compute=0.0, memory=0.0, latency=gaps, flops=0.0, bytes=0.0, format="", roof=0.0,
+        )  # fmt: skip
+
+
+_SUMS = ("count", "time", "compute", "memory", "latency", "flops", "bytes")
+
+
+def _main_format(ops: tuple[OpUse, ...], scenario: Scenario) -> str:
+    """The matrix format that most of the work is done in."""
+    work: dict[str, float] = {}
+    for op in ops:
+        if op.kind != "pointwise" and op.format in scenario.hardware.compute.matrix:
+            work[op.format] = work.get(op.format, 0.0) + op.flops
+    return max(sorted(work), key=lambda name: work[name])
+
+
+def _phases(passes: list[_Pass], scenario: Scenario) -> tuple[Phase, ...]:
+    if scenario.phase != "generate":
+        return ()
+    totals: dict[str, Seconds] = {}
+    for one in passes:
+        totals[one.phase] = totals.get(one.phase, 0.0) + one.weight * one.stream.latency
+    tokens = {"prefill": float(scenario.batch * (scenario.input or 0))}
+    tokens["decode"] = float(scenario.batch * ((scenario.output or 1) - 1))
+    return tuple(
+        Phase(name=name, latency=time, tokens=tokens[name]) for name, time in totals.items()
+    )
+
+
+def _warnings(scenario: Scenario) -> Iterator[str]:
+    hardware, model = scenario.hardware, scenario.model
+    if hardware.status in ("projection", "article", "announced"):
+        kind = {"projection": "a projection", "article": "as an article printed it"}
+        yield (
+            f"{hardware.name} is {kind.get(hardware.status, 'announced, not shipping')}; "
+            "its numbers are not a vendor's data sheet"
+        )
+    if model.basis == "assumed":
+        yield f"{model.name} is an assumed architecture; nobody published it"
+    if isinstance(model, Transformer):
+        if any(isinstance(layer.ffn, MoE) for layer in model.layers()):
+            yield "one routing of tokens to experts is drawn and shared by all MoE layers"
+    else:
+        yield "text encoders and the image decoder are not included"
