@@ -7,6 +7,7 @@ a spec means.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -107,19 +108,20 @@ class Catalog:
 
     def written(self, path: Path) -> Written:
         """The tree of one file as it is written; raises SpecError where there is none."""
+        absolute = Path(os.path.abspath(path))
         try:
             status = path.stat()
             stamp = (status.st_mtime_ns, status.st_size)
         except (OSError, ValueError):
             stamp = (0, 0)
-        return _written(path, self.shown(path), stamp)
+        return _written(absolute, self.shown(path), stamp)
 
     def tree(self, kind: str, path: Path) -> Written:
         """The tree of a spec, its base merged in, each value with its source and basis."""
         written, found = self.written(path)
         faults = list(found)
         # A class that has a basis of its own states the one of its file.
-        own = {entry.name: entry.default for entry in fields(KINDS[kind].records[0].cls)}
+        own: dict[str, Any] = {e.name: e.default for e in fields(KINDS[kind].records[0].cls)}
         keep = frozenset(own) & {"basis"}
         scope = Scope(basis=own.get("basis"))
         base = self.base(kind, path, written, faults)

@@ -5,16 +5,28 @@ The door of the catalogue. Knows which kinds of spec there are. Never touches ho
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
+from simulator.errors import Fault, SimulatorError, SpecError, UnknownNameError
 from simulator.specs.catalog import KINDS, Catalog, find_root
 from simulator.specs.fabric import System
 from simulator.specs.hardware import Accelerator
+from simulator.specs.overrides import Override, apply_overrides, split_overrides
+from simulator.specs.rewrite import tree_of
+from simulator.specs.shape import fields_of, shape_of
 from simulator.specs.stack import Stack
 from simulator.specs.validate import validate
 from simulator.specs.workload import Model
+from simulator.specs.yaml_tree import Mapping, Scalar, Sequence
+
+T = TypeVar("T")
+PREFIXES = {
+    "hardware": "hardware", "stack": "stacks", "system": "systems", "workload": "workloads",
+}  # fmt: skip
+"""How an override names the spec that it means, and the kind of that spec."""
 
 
 @lru_cache(maxsize=1)
@@ -24,33 +36,111 @@ def catalog() -> Catalog:
 
 
 def names(kind: str) -> tuple[str, ...]:
-    """Names of ``hardware``, ``systems``, ``stacks`` or ``workloads``."""
+    """Names of ``hardware``, ``systems``, ``stacks`` or ``workloads``, without opening a file."""
     return catalog().names(kind)
 
 
-def load_hardware(name_or_path: str | Path) -> Accelerator:
-    """The accelerator of that name, alias or file.
+def load_hardware(name_or_path: str | Path, overrides: Iterable[Override] = ()) -> Accelerator:
+    """The accelerator of that name, alias or file, with ``overrides`` set in it.
 
     Raises UnknownNameError with the near names, and SpecError with every fault of the file.
     """
-    return cast(Accelerator, _load("hardware", name_or_path))
+    return cast(Accelerator, _load("hardware", name_or_path, overrides))
 
 
-def load_system(name_or_path: str | Path) -> System:
+def load_system(name_or_path: str | Path, overrides: Iterable[Override] = ()) -> System:
     """The system of that name or file; raises as load_hardware does."""
-    return cast(System, _load("systems", name_or_path))
+    return cast(System, _load("systems", name_or_path, overrides))
 
 
-def load_stack(name_or_path: str | Path) -> Stack:
+def load_stack(name_or_path: str | Path, overrides: Iterable[Override] = ()) -> Stack:
     """The software stack of that name or file; raises as load_hardware does."""
-    return cast(Stack, _load("stacks", name_or_path))
+    return cast(Stack, _load("stacks", name_or_path, overrides))
 
 
-def load_model_yaml(name_or_path: str | Path) -> Model:
+def load_model_yaml(name_or_path: str | Path, overrides: Iterable[Override] = ()) -> Model:
     """The model of that name or YAML file; raises as load_hardware does."""
-    return cast(Model, _load("workloads", name_or_path))
+    return cast(Model, _load("workloads", name_or_path, overrides))
 
 
-def _load(kind: str, name_or_path: str | Path) -> Any:
-    tree, faults = catalog().tree(kind, catalog().find(kind, name_or_path))
-    return validate(tree, KINDS[kind].hint, faults)
+def default_stack(accelerator: Accelerator, overrides: Iterable[Override] = ()) -> Stack:
+    """The stack that names the accelerator's architecture.
+
+    Raises UnknownNameError with the architectures that have one.
+    """
+    owners: dict[str, str] = {}
+    for name in names("stacks"):
+        tree, _ = catalog().tree("stacks", catalog().find("stacks", name))
+        listed = tree.items.get("architectures")
+        for item in listed.items if isinstance(listed, Sequence) else ():
+            if isinstance(item, Scalar):
+                owners.setdefault(item.text, name)
+    if accelerator.architecture not in owners:
+        raise UnknownNameError("architecture of a stack", accelerator.architecture, owners)
+    return load_stack(owners[accelerator.architecture], overrides)
+
+
+def override(spec: T, overrides: Iterable[Override]) -> T:
+    """A copy of a loaded spec with ``overrides`` set in it, checked like a file.
+
+    Raises SpecError with every fault.
+    """
+    faults: list[Fault] = []
+    cls: Any = type(spec)
+    tree = apply_overrides(tree_of(spec), shape_of(cls), overrides, faults)
+    return cast(T, validate(tree, cls, faults, cited=False))
+
+
+def split(overrides: Iterable[Override]) -> dict[str, tuple[Override, ...]]:
+    """The overrides of each of ``hardware``, ``stack``, ``system`` and ``workload``.
+
+    Raises SpecError for each path that fits none of them, or more than one.
+    """
+    shapes = {prefix: shape_of(KINDS[kind].hint) for prefix, kind in PREFIXES.items()}
+    return split_overrides(overrides, shapes)
+
+
+def check_file(path: str | Path) -> list[Fault]:
+    """Every fault of a YAML spec, of whichever kind it is; an empty list where it holds."""
+    path = Path(path)
+    try:
+        tree, _ = catalog().written(path)
+        kind = kind_of(tree, path)
+        if kind is None:
+            nouns = ", ".join(entry.noun for entry in KINDS.values())
+            fix = f"state the keys of one of: {nouns}"
+            return [tree.place.fault("", "its keys do not tell what this file describes", fix)]
+        _load(kind, path, ())
+    except SpecError as error:
+        return list(error.faults)
+    except SimulatorError as error:
+        return [Fault(str(path), None, "", str(error))]
+    return []
+
+
+def kind_of(tree: Mapping, path: Path) -> str | None:
+    """The kind of spec whose own keys a file has, then that of its base or its folder."""
+    keys = {
+        kind: {name for record in entry.records for name in fields_of(record.cls)}
+        for kind, entry in KINDS.items()
+    }
+    score = {
+        kind: sum(key in known and not any(key in keys[other] for other in keys if other != kind)
+                  for key in tree.items)
+        for kind, known in keys.items()
+    }  # fmt: skip
+    best = max(score, key=score.__getitem__)
+    if score[best]:
+        return best
+    base = tree.text("base")
+    for kind, entry in KINDS.items():
+        if base in catalog().names(kind) or entry.folder.endswith(path.absolute().parent.name):
+            return kind
+    return None
+
+
+def _load(kind: str, name_or_path: str | Path, overrides: Iterable[Override]) -> Any:
+    tree, found = catalog().tree(kind, catalog().find(kind, name_or_path))
+    faults = list(found)
+    hint = KINDS[kind].hint
+    return validate(apply_overrides(tree, shape_of(hint), overrides, faults), hint, faults)

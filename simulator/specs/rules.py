@@ -43,10 +43,10 @@ def _divides(values: Values, whole: str, part: str, what: str) -> Broken:
 
 
 @_rule(Compute)
-def _dies_are_equal(values: Values) -> Broken:
-    yield from _divides(
-        {"dies": 1} | values, "units", "dies", "state the active units of all dies together"
-    )
+def _each_die_has_units(values: Values) -> Broken:
+    units, dies = values.get("units"), values.get("dies", 1)
+    if units and dies > units:
+        yield "dies", f"{dies} dies for {units} units", "state the active units of all dies"
 
 
 @_rule(Compute)

@@ -46,7 +46,7 @@ def validate(root: Mapping, hint: Any, faults: Items[Fault] = (), *, cited: bool
     """The spec that ``root`` describes, with its provenance.
 
     ``hint`` is a dataclass, or a union of dataclasses told apart by ``kind``. ``faults`` are those
-    that were found on the way here. Where ``cited``, each number must have a source and a basis.
+    that were found on the way here. A number without source and basis is a fault where ``cited``.
     Raises SpecError with every fault, sorted by file and line.
     """
     reading = _Reading(list(faults), cited)
@@ -76,6 +76,11 @@ def sort_faults(faults: Items[Fault]) -> list[Fault]:
 def join(path: str, name: str) -> str:
     """A dotted path one step further."""
     return f"{path}.{name}" if path else name
+
+
+def list_path(path: str) -> str:
+    """The path under which a number is cited: the numbers of one list share that of the list."""
+    return re.sub(r"(\.\d+)+$", "", path)
 
 
 class _Reading:
@@ -165,16 +170,14 @@ class _Reading:
         return int(value) if shape.integer else float(value)
 
     def cite(self, node: Scalar, path: str) -> None:
-        """Note where a number comes from; the numbers of one list share one path."""
-        if not self.cited:
-            return
+        """Note where a number comes from; where all must be cited, note also which is not."""
         lacks = [key for key in ("source", "basis") if getattr(node.scope, key) is None]
-        if lacks:
-            self.uncited.setdefault(" and no ".join(lacks), []).append((node.place, path))
-        else:
-            whole = re.sub(r"(\.\d+)+$", "", path)
+        if not lacks:
             source, basis = cast(str, node.scope.source), cast(Basis, node.scope.basis)
-            self.provenance[Provenance(path=whole, source=source, basis=basis)] = None
+            entry = Provenance(path=list_path(path), source=source, basis=basis)
+            self.provenance[entry] = None
+        elif self.cited:
+            self.uncited.setdefault(" and no ".join(lacks), []).append((node.place, path))
 
     def close(self) -> None:
         """One fault for all numbers that lack a source, and one for those that lack a basis."""
@@ -251,7 +254,7 @@ class _Reading:
             elif value is not dataclasses.MISSING:
                 values[name] = value
         for name, found, fix in broken_rules(shape.cls, values):
-            place = node.keys.get(name, node.place)
+            place = node.items.get(name, node).place
             sound = self.fault(place, join(path, name), found, fix) is None
         return shape.cls(**values) if sound else _INVALID
 
