@@ -16,8 +16,6 @@ from simulator.result import Bound
 TEXT = 12.0
 
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y", "R", "Q")
-    "-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
