@@ -53,7 +53,8 @@ def weight_bytes_by_part(model: Model) -> dict[Part, Bytes]:
     totals: dict[Part, Bytes] = {}
     for weight in _weights(model):
         part: Part = "norms" if weight.is_vector else weight.part
-        entry = number_format(model.formats.get(part, model.formats["default"]))
+        default = model.formats.get(part, model.formats["default"])
+        entry = number_format(weight.format or default)
         totals[weight.part] = totals.get(weight.part, 0.0) + entry.bytes(weight.elements)
     return totals
 

@@ -33,6 +33,8 @@ class Weight:
     """None: all of them."""
     multiplied: bool = True
     """A token multiplies by it; False for vectors and for a table that is looked up."""
+    format: str | None = None
+    """Number format where the layer has one of its own."""
 
     @property
     def elements(self) -> int:
@@ -122,6 +124,8 @@ def ffn_weights(hidden: int, ffn: DenseFFN | MoE) -> Iterator[Weight]:
         yield _vector("router choice bias", "router", experts)
     if ffn.router.linear_bias:
         yield _vector("router bias", "router", experts)
+    if ffn.router.expert_scale:
+        yield _vector("expert scale", "router", experts)
     yield Weight(
         name="experts up",
         part="experts",
@@ -157,6 +161,12 @@ def ffn_weights(hidden: int, ffn: DenseFFN | MoE) -> Iterator[Weight]:
 
 def layer_weights(model: Transformer, layer: Layer) -> Iterator[Weight]:
     """Every weight of one layer of that model."""
+    for weight in _layer_weights(model, layer):
+        own = layer.formats.get("norms" if weight.is_vector else weight.part)
+        yield weight if own is None else replace(weight, format=own)
+
+
+def _layer_weights(model: Transformer, layer: Layer) -> Iterator[Weight]:
     if layer.attention is not None:
         yield from attention_weights(model.hidden, layer.attention)
     for ffn in (layer.dense_ffn, layer.ffn):
@@ -164,6 +174,8 @@ def layer_weights(model: Transformer, layer: Layer) -> Iterator[Weight]:
             yield from ffn_weights(model.hidden, ffn)
     if layer.norms:
         yield _norm(model, layer.norms)
+    if layer.scaled:
+        yield _vector("layer scale", "norms", 1)
 
 
 def mtp_weights(model: Transformer) -> Iterator[Weight]:
