@@ -12,28 +12,7 @@ from typing import Literal
 
 from simulator.specs.frozen import FrozenMap
 from simulator.specs.hardware import Basis, Provenance
-from simulator.specs.precision import FORMATS
 from simulator.specs.precision import FormatName
-
-
-def _require(*rules: tuple[bool, str]) -> None:
-    """Raise ValueError with every message whose rule does not hold."""
-    broken = [message for holds, message in rules if not holds]
-    if broken:
-        raise ValueError("; ".join(broken))
-
-
-def _positive(**sizes: float | None) -> tuple[bool, str]:
-    """The rule that each given size is at least one."""
-    wrong = [f"{name} {size}" for name, size in sizes.items() if size is not None and size < 1]
-    return not wrong, f"{', '.join(wrong)}: a size is at least 1"
-
-
-def _known_formats(*names: str) -> tuple[bool, str]:
-    """The rule that each number format is known."""
-    wrong = [name for name in names if name not in FORMATS]
-    return not wrong, f"unknown number format {', '.join(wrong)}; known: {', '.join(FORMATS)}"
-
 
 Part = Literal[
     "default", "embedding", "head", "attention", "ffn", "experts", "shared_experts", "router",
@@ -66,21 +45,6 @@ class Attention:
     shared_kv: bool = False
     """Values are the keys: one projection, but both are cached."""
 
-    def __post_init__(self) -> None:
-        _require(
-            _positive(
-                heads=self.heads,
-                kv_heads=self.kv_heads,
-                head_dim=self.head_dim,
-                window=self.window,
-                chunk=self.chunk,
-            ),
-            (
-                self.kv_heads < 1 or self.heads % self.kv_heads == 0,
-                f"heads {self.heads} is not a multiple of kv_heads {self.kv_heads}",
-            ),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatentAttention:
@@ -94,18 +58,6 @@ class LatentAttention:
     qk_rope_head_dim: int
     v_head_dim: int
 
-    def __post_init__(self) -> None:
-        _require(
-            _positive(
-                heads=self.heads,
-                q_lora_rank=self.q_lora_rank,
-                kv_lora_rank=self.kv_lora_rank,
-                qk_nope_head_dim=self.qk_nope_head_dim,
-                qk_rope_head_dim=self.qk_rope_head_dim,
-                v_head_dim=self.v_head_dim,
-            )
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseFFN:
@@ -116,9 +68,6 @@ class DenseFFN:
     gated: bool = True
     bias: bool = False
     activation: str = "silu"
-
-    def __post_init__(self) -> None:
-        _require(_positive(width=self.width))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,15 +86,6 @@ class Router:
     groups: int = 1
     top_groups: int = 1
     """Experts are chosen inside the best ``top_groups`` of ``groups`` groups."""
-
-    def __post_init__(self) -> None:
-        _require(
-            _positive(groups=self.groups, top_groups=self.top_groups),
-            (
-                self.top_groups <= self.groups,
-                f"top_groups {self.top_groups} is more than groups {self.groups}",
-            ),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,21 +109,6 @@ class MoE:
     routing: Literal["uniform", "balanced"] = "uniform"
     """How tokens spread over experts: ``uniform`` draws, or ``balanced`` counts."""
 
-    def __post_init__(self) -> None:
-        _require(
-            _positive(experts=self.experts, top_k=self.top_k, width=self.width),
-            (self.top_k <= self.experts, f"top_k {self.top_k} of {self.experts} experts"),
-            (
-                self.experts % max(1, self.router.groups) == 0,
-                f"experts {self.experts} is not a multiple of groups {self.router.groups}",
-            ),
-            (
-                self.shared_width >= 0 and (self.shared_experts > 0) == (self.shared_width > 0),
-                f"shared_experts {self.shared_experts} and shared_width {self.shared_width} "
-                "belong together",
-            ),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
@@ -197,7 +122,7 @@ class Layer:
     """Norms of the hidden size in this layer."""
     scaled: bool = False
     """One learned scalar multiplies the layer's output (Gemma 4)."""
-    formats: FrozenMap[Part, str] = field(default_factory=FrozenMap)
+    formats: FrozenMap[Part, FormatName] = field(default_factory=FrozenMap)
     """Number formats of this layer's weights where they are not the model's."""
 
 
@@ -207,11 +132,6 @@ class LayerGroup:
 
     repeat: int = 1
     layers: tuple[Layer, ...]
-
-    def __post_init__(self) -> None:
-        _require(
-            _positive(repeat=self.repeat), (bool(self.layers), "a group has at least one layer")
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,21 +166,6 @@ class Transformer:
     activation_format: FormatName = "bf16"
     provenance: tuple[Provenance, ...] = field(default=(), compare=False)
 
-    def __post_init__(self) -> None:
-        layers = [layer for group in self.groups for layer in group.layers]
-        _require(
-            _positive(hidden=self.hidden, vocab=self.vocab, max_context=self.max_context),
-            (self.mtp_layers >= 0, f"mtp_layers {self.mtp_layers} is negative"),
-            (bool(self.groups), "a model has at least one group of layers"),
-            ("default" in self.formats, "formats has no default"),
-            _known_formats(
-                *self.formats.values(),
-                self.kv_format,
-                self.activation_format,
-                *(name for layer in layers for name in layer.formats.values()),
-            ),
-        )
-
     def layers(self) -> Iterator[Layer]:
         """Every layer in order."""
         for group in self.groups:
@@ -282,12 +187,6 @@ class UNetStage:
     residual_blocks: int
     transformer_depth: int = 0
     """Transformer blocks after each residual block; 0: none."""
-
-    def __post_init__(self) -> None:
-        _require(
-            _positive(channels=self.channels, residual_blocks=self.residual_blocks),
-            (self.transformer_depth >= 0, f"transformer_depth {self.transformer_depth} < 0"),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
