@@ -5,6 +5,7 @@ The door of the catalogue. Knows which kinds of spec there are. Never touches ho
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +15,12 @@ from simulator.errors import Fault, SimulatorError, SpecError, UnknownNameError
 from simulator.specs.catalog import KINDS, Catalog, find_root
 from simulator.specs.fabric import System
 from simulator.specs.hardware import Accelerator
-from simulator.specs.overrides import Override, apply_overrides, split_overrides
+from simulator.specs.overrides import (
+    Override,
+    apply_overrides,
+    parse_overrides,
+    split_overrides,
+)
 from simulator.specs.rewrite import tree_of
 from simulator.specs.shape import fields_of, shape_of
 from simulator.specs.stack import Stack
@@ -80,7 +86,7 @@ def default_stack(accelerator: Accelerator, overrides: Iterable[Override] = ()) 
     return load_stack(owners[accelerator.architecture], overrides)
 
 
-def override(spec: T, overrides: Iterable[Override]) -> T:
+def with_overrides(spec: T, overrides: Iterable[Override]) -> T:
     """A copy of a loaded spec with ``overrides`` set in it, checked like a file.
 
     Raises SpecError with every fault.
@@ -91,13 +97,13 @@ def override(spec: T, overrides: Iterable[Override]) -> T:
     return cast(T, validate(tree, cls, faults, cited=False))
 
 
-def split(overrides: Iterable[Override]) -> dict[str, tuple[Override, ...]]:
-    """The overrides of each of ``hardware``, ``stack``, ``system`` and ``workload``.
+def overrides_by_spec(texts: Iterable[str]) -> dict[str, tuple[Override, ...]]:
+    """Texts such as ``compute.units=300``, for each of hardware, stack, system and workload.
 
-    Raises SpecError for each path that fits none of them, or more than one.
+    Raises SpecError for each text that is none, or whose path fits none of them or more than one.
     """
     shapes = {prefix: shape_of(KINDS[kind].hint) for prefix, kind in PREFIXES.items()}
-    return split_overrides(overrides, shapes)
+    return split_overrides(parse_overrides(texts), shapes)
 
 
 def check_file(path: str | Path) -> list[Fault]:
@@ -121,14 +127,14 @@ def check_file(path: str | Path) -> list[Fault]:
 def kind_of(tree: Mapping, path: Path) -> str | None:
     """The kind of spec whose own keys a file has, then that of its base or its folder."""
     keys = {
-        kind: {name for record in entry.records for name in fields_of(record.cls)}
+        kind: {name for record in entry.records for name in fields_of(record.cls)} - {"basis"}
         for kind, entry in KINDS.items()
     }
+    counts = Counter(key for known in keys.values() for key in known)
     score = {
-        kind: sum(key in known and not any(key in keys[other] for other in keys if other != kind)
-                  for key in tree.items)
+        kind: sum(key in known and counts[key] == 1 for key in tree.items)
         for kind, known in keys.items()
-    }  # fmt: skip
+    }
     best = max(score, key=score.__getitem__)
     if score[best]:
         return best

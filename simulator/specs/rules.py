@@ -109,7 +109,7 @@ def _experts_suffice(values: Values) -> Broken:
     router = values.get("router")
     if experts and router and experts % router.groups:
         found = f"{experts} experts in {router.groups} groups"
-        yield "experts", found, "groups of experts are of equal size"
+        yield "router", found, "groups of experts are of equal size"
 
 
 @_rule(Router)

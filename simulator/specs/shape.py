@@ -95,9 +95,13 @@ class Field:
     required: bool
 
 
+def fields_of(cls: Any) -> Mapping[str, Field]:
+    """The fields of a dataclass by name, but for the provenance that the loader fills in."""
+    return _fields(cls)
+
+
 @lru_cache(maxsize=256)
-def fields_of(cls: type) -> Mapping[str, Field]:
-    """The fields of a record by name, but for the provenance that the loader fills in."""
+def _fields(cls: Any) -> Mapping[str, Field]:
     hints = get_type_hints(cls, include_extras=True)
     return {
         entry.name: _field(hints[entry.name], entry.default, entry.default_factory is not MISSING)
@@ -114,9 +118,13 @@ def _field(hint: Any, default: Any, factory: bool) -> Field:
     return Field(shape, optional, required)
 
 
-@lru_cache(maxsize=64)
 def shape_of(hint: Any) -> Shape:
     """The shape of a dataclass, or of a union of dataclasses told apart by ``kind``."""
+    return _cached_shape(hint)
+
+
+@lru_cache(maxsize=64)
+def _cached_shape(hint: Any) -> Shape:
     return _shape(hint)[0]
 
 
