@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DPI = 110
 """Of the PNG: 1,467 pixels for the wide picture."""
 
-_STYLE: dict[str, Any] = {
+_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "tilecast",
     "font.family": ["sans-serif"],
@@ -46,6 +46,7 @@ def draw(picture: Picture) -> Figure:
         frame.set_ylim(picture.y.low, picture.y.high)
         frame.set_yscale("log")
         frame.set_yticks(*_ticks(picture.y))
+        frame.minorticks_off()
         frame.tick_params(axis="y", length=0, colors=palette.FAINT, pad=5)
         frame.grid(True, color=palette.RULE, linewidth=0.6)
         if picture.strip is not None:
@@ -166,8 +167,7 @@ def _style() -> Iterator[None]:
 
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()
-        for name, value in _STYLE.items():
-            matplotlib.rcParams[name] = value
+        matplotlib.rcParams.update(_STYLE)
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
         yield

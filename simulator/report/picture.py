@@ -26,7 +26,6 @@ class Axis:
     high: float
     start: float
     length: float
-    unit: str
 
     @property
     def decade(self) -> float:

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-_NARROW = frozenset("ijlI.,:;|'!()[]f t/-")
+_NARROW = frozenset("ijlrI.,:;|'!()[]f t/-")
 _WIDE = frozenset("mwMW@%")
 
 
@@ -75,11 +75,15 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spot:
-    """One candidate for a text: its middle, its turn, and a leader where it stands apart."""
+    """One candidate for a text: its middle, its turn, and a leader where it stands apart.
+
+    ``align`` is the side of the text that is held where the face is narrower than reckoned.
+    """
 
     x: float
     y: float
     turn: float = 0.0
+    align: str = "center"
     leader: Line | None = None
 
 
@@ -136,7 +140,8 @@ def around(x: float, y: float, radius: float, text: str, size: float) -> Iterato
                     x + across * (away - 1.0),
                     y + up * (away - 1.0),
                 )
-            yield Spot(x=middle_x, y=middle_y, leader=leader)
+            align = ("right", "center", "left")[round(_sign(across)) + 1]
+            yield Spot(x=middle_x, y=middle_y, align=align, leader=leader)
 
 
 def _sign(value: float) -> float:
@@ -167,6 +172,6 @@ def _letter(letter: str) -> float:
         return 0.42
     if letter in _WIDE:
         return 1.0
-    if unicodedata.east_asian_width(letter) in "WF":
-        return 1.05
-    return 0.72 if letter.isupper() else 0.65
+    if letter.isascii():
+        return 0.79 if letter.isupper() else 0.64
+    return 1.05 if unicodedata.east_asian_width(letter) in "WF" else 0.85
