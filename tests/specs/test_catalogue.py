@@ -110,9 +110,10 @@ MEASURED = [
 
 # Accelerators as published latency tables call them.
 PUBLISHED_NAMES = [
-    "a100_sxm", "a100_pcie", "a100_pcie_40g", "a100_pair", "a40", "a40_pair", "b200_sxm", "b300_sxm",
-    "b60", "gb200", "gb300", "h100_sxm", "h100_pair", "h200_sxm", "l4", "l40s", "mi210", "mi300x",
-    "mi308x", "mi325x", "mi350x", "mi355x", "p100", "p4", "rtx_pro_6000_server", "t4", "v100_pcie",
+    "a100_sxm", "a100_pcie", "a100_pcie_40g", "a100_pair", "a40", "a40_pair", "b200_sxm",
+    "b300_sxm", "b60", "gb200", "gb300", "h100_sxm", "h100_pair", "h200_sxm", "l4", "l40s", "mi210",
+    "mi300x", "mi308x", "mi325x", "mi350x", "mi355x", "p100", "p4", "rtx_pro_6000_server", "t4",
+    "v100_pcie",
 ]  # fmt: skip
 
 BITS_PER_STACK = {"hbm3": 1024, "hbm3e": 1024, "hbm4": 2048, "hbm4e": 2048}
@@ -218,6 +219,19 @@ def test_rate_at_the_held_clock_times_efficiency_is_what_was_measured(
     rate = compute.matrix[FORMATS[number_format].compute or number_format]
     reached = rate * compute.units * (compute.held_clock or compute.clock) * kept[number_format]
     assert reached == pytest.approx(tflops * 1e12, rel=0.03)
+
+
+@pytest.mark.parametrize(("name", "number_format", "tflops"), MEASURED)
+def test_the_cache_feeds_the_widest_tile_as_fast_as_was_measured(
+    name: str, number_format: str, tflops: float
+) -> None:
+    device, wanted = accelerators()[name], FORMATS[number_format]
+    l2 = device.level("l2")
+    assert l2 is not None
+    count = device.compute.dies if l2.scope == "die" else 1
+    feed = count * (l2.bandwidth or (l2.per_clock or 0) * device.compute.clock)
+    intensity = max(2 * m * n / (m + n) for m, n, _ in stack_of(device).matmul.tiles)
+    assert feed * intensity / (wanted.bits / 8) > tflops * 1e12
 
 
 @pytest.mark.parametrize("name", USABLE)
