@@ -33,8 +33,10 @@ _BELOW_AXIS = 44.0
 class Layout:
     """One sheet in the making; ``picture`` is the finished one."""
 
-    def __init__(self, results: Sequence[Result], width: float, caption: str) -> None:
-        self.results, self.width, self.caption = results, width, caption
+    def __init__(
+        self, results: Sequence[Result], width: float, caption: str, *, bare: bool
+    ) -> None:
+        self.results, self.width, self.caption, self.bare = results, width, caption, bare
         self.beside = width >= 700
         self.shapes = palette.marks(op.format for result in results for op in ranked(result))
         self.longest = max((op.time for result in results for op in result.ops), default=0.0)
@@ -63,10 +65,12 @@ class Layout:
         sheet = Sheet(bounds=Box(left + 2, bottom + 2, right - 2, top - 2))
         sheet.boxes += [_box(mark) for mark in marks]
         ceilings, drops, labels = roofs.build(self.results, x_axis, y_axis)
-        sheet.lines += [ceiling.line for ceiling in ceilings] + drops
+        sheet.lines += [ceiling.line for ceiling in ceilings if ceiling.weight > 1]
+        sheet.thin += [ceiling.line for ceiling in ceilings if ceiling.weight <= 1] + drops
         for label in labels:
             any(
-                self._write(sheet, text, label.colour, label.spots(label.line, text))
+                self._write(sheet, text, label.colour, spots(label.line, text))
+                for spots in label.spots
                 for text in label.texts
             )
         self._name(sheet, marks)
@@ -107,7 +111,9 @@ class Layout:
 
     def _caption(self, bottom: float) -> float:
         """Write the caption and return where it ends."""
-        letters = int((self.width - 2 * _MARGIN) / (0.57 * TEXT))
+        if self.bare:
+            return bottom
+        letters = int((self.width - 2 * _MARGIN) / (0.54 * TEXT))
         for text in reversed(textwrap.wrap(self.caption, letters)):
             self.words.append(Words(text=text, x=_MARGIN, y=bottom + _LINE / 2))
             bottom += _LINE
@@ -115,12 +121,14 @@ class Layout:
 
     def _title(self, bottom: float) -> float:
         """Write the title and return where it ends."""
+        if self.bare:
+            return bottom - 6
         size = TEXT + 2
         parts = title(self.results[0])
         if len(self.results) > 1:
             others = " and ".join(numbers.plain(result.hardware) for result in self.results[1:])
             parts[0] += f" against {others}"
-        letters = int((self.width - 2 * _MARGIN) / (0.66 * size))
+        letters = int((self.width - 2 * _MARGIN) / (0.62 * size))
         for text in reversed(textwrap.wrap("Roofline: " + ", ".join(parts), letters)[:5]):
             self.words.append(Words(text=text, x=_MARGIN, y=bottom + 10, size=size, bold=True))
             bottom += 20
@@ -134,7 +142,8 @@ class Layout:
         """Whole decades round the data and the ridges, of one length on both axes."""
         drawn = [op for result in self.results for op in _first(result) if _drawable(op)]
         peaks = [(rate, result) for result in self.results for _, rate in roofs.peaks(result)]
-        xs = [rate / result.roof.bandwidth for rate, result in peaks]
+        xs = [rate / result.roof.bandwidth / 8 for rate, result in peaks]
+        xs += [8 * ridge for ridge in xs]
         ys = [rate for rate, _ in peaks]
         xs += [op.flops / op.bytes for op in drawn]
         slow = min((op.flops / op.time for op in drawn), default=max(ys) / 100)
@@ -188,7 +197,7 @@ class Layout:
         """Marks of one look in one spot become one, with all their ranks."""
         spots: dict[tuple[object, ...], Mark] = {}
         for mark in marks:
-            key = (*(round(at / 2) for at in mark.place), mark.bound, mark.shape)
+            key = (*(round(2 * at) for at in mark.place), mark.bound, mark.shape)
             first = spots.setdefault(key, mark)
             if first is not mark:
                 time = first.time + mark.time
@@ -237,6 +246,7 @@ class Layout:
                 align=spot.align,
                 turn=spot.turn,
                 colour=colour,
+                backed=spot.over,
             )
         )
         if spot.leader is not None:

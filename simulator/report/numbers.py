@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 ABSENT = "-"
 NO_BREAK = "\N{NO-BREAK SPACE}"
 FIGURE_SPACE = "\N{FIGURE SPACE}"
+POINT_SPACE = "\N{PUNCTUATION SPACE}"
 
 _SMALL = (("n", 1e-9), ("u", 1e-6), ("m", 1e-3))
 _LARGE = tuple((prefix, 1e3**power) for power, prefix in enumerate("kMGTPEZYRQ", start=1))
@@ -153,11 +154,17 @@ def utilisation(fraction: float | None) -> str:
     return f"{100 * fraction:.{1 if fraction >= 0.00995 else 2}f} %"
 
 
-def align(cells: Sequence[str], fill: str = " ") -> list[str]:
-    """Cells of one column padded on the right so that their decimal points stand in line."""
+def align(cells: Sequence[str], fill: str = " ", point: str = " ") -> list[str]:
+    """Cells of one column padded on the right so that their decimal points stand in line.
+
+    ``fill`` is as wide as a digit and ``point`` as wide as a decimal point.
+    """
     tails = [len(cell) - cell.find(".") if "." in cell else 0 for cell in cells]
     widest = max(tails, default=0)
-    return [cell + fill * (widest - tail) for cell, tail in zip(cells, tails, strict=True)]
+    return [
+        cell + (fill * (widest - tail) if tail or not widest else point + fill * (widest - 1))
+        for cell, tail in zip(cells, tails, strict=True)
+    ]
 
 
 def typeset(text: str) -> str:

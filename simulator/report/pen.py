@@ -32,6 +32,7 @@ _STYLE: dict[Any, Any] = {
     "path.simplify": False,
     "axes.unicode_minus": False,
 }
+_BACKING = {"facecolor": palette.PAPER, "linewidth": 0, "pad": 1}
 
 
 def draw(picture: Picture) -> Figure:
@@ -132,6 +133,9 @@ def draw(picture: Picture) -> Figure:
                 va="center_baseline" if words.turn == 0 else "center",
                 rotation=words.turn,
                 rotation_mode="anchor",
+                bbox={"facecolor": palette.PAPER, "linewidth": 0, "pad": 1}
+                if words.backed
+                else None,
                 zorder=8,
             )
     return figure

@@ -91,6 +91,8 @@ class Words:
     turn: float = 0.0
     colour: str = palette.INK
     bold: bool = False
+    backed: bool = False
+    """Whether it hides the line below it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,6 +84,8 @@ class Spot:
     y: float
     turn: float = 0.0
     align: str = "center"
+    over: bool = False
+    """Whether the text may cover a thin line."""
     leader: Line | None = None
 
 
@@ -94,6 +96,8 @@ class Sheet:
     bounds: Box
     boxes: list[Box] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
+    thin: list[Line] = field(default_factory=list)
+    """Lines that a text may cover where its spot says so."""
     texts: list[Box] = field(default_factory=list)
     """The boxes of ``boxes`` that hold text: a leader may pass over a mark, never over these."""
 
@@ -111,10 +115,11 @@ class Sheet:
         return None
 
     def _taken(self, boxes: list[Box], spot: Spot) -> bool:
+        lines = self.lines if spot.over else self.lines + self.thin
         return (
             any(box.hits(other) for box in boxes for other in self.boxes)
-            or any(box.crossed(line) for box in boxes for line in self.lines)
-            or (spot.leader is not None and any(text.crossed(spot.leader) for text in self.texts))
+            or any(box.crossed(line) for box in boxes for line in lines)
+            or (spot.leader is not None and any(box.crossed(spot.leader) for box in self.texts))
         )
 
 
@@ -124,14 +129,15 @@ def text_width(text: str, size: float) -> float:
 
 
 def around(x: float, y: float, radius: float, text: str, size: float) -> Iterator[Spot]:
-    """Eight places beside a mark, then rings further out with a leader back to it."""
-    width, height = text_width(text, size), 1.16 * size
-    for reach in (0.0, 14.0, 30.0, 50.0, 75.0, 105.0, 140.0, 180.0):
+    """Eight places beside a mark, clear of all lines and then over thin ones; then rings further
+    out with a leader back to the mark."""
+    half_w, half_h = text_width(text, size) / 2, 0.58 * size
+    rings = [(0.0, False), (14.0, False), (0.0, True), (14.0, True)]
+    rings += [(reach, False) for reach in (30.0, 50.0, 75.0, 105.0, 140.0, 180.0)]
+    for reach, over in rings:
         for angle in (0, 180, 45, 315, 135, 225, 90, 270):
             across, up = math.cos(math.radians(angle)), math.sin(math.radians(angle))
             away = radius + 3.0 + reach
-            middle_x = x + across * away + width / 2 * _sign(across)
-            middle_y = y + up * away + height / 2 * _sign(up)
             leader = None
             if reach:
                 leader = Line(
@@ -140,8 +146,13 @@ def around(x: float, y: float, radius: float, text: str, size: float) -> Iterato
                     x + across * (away - 1.0),
                     y + up * (away - 1.0),
                 )
-            align = ("right", "center", "left")[round(_sign(across)) + 1]
-            yield Spot(x=middle_x, y=middle_y, align=align, leader=leader)
+            yield Spot(
+                x=x + across * away + half_w * _sign(across),
+                y=y + up * away + half_h * _sign(up),
+                align=("right", "center", "left")[round(_sign(across)) + 1],
+                over=over,
+                leader=leader,
+            )
 
 
 def _sign(value: float) -> float:

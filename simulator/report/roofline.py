@@ -23,16 +23,17 @@ WIDE, NARROW = 960.0, 360.0
 _SLACK = 1e-6
 
 
-def picture(results: Sequence[Result], width: float = WIDE) -> Picture:
+def picture(results: Sequence[Result], width: float = WIDE, *, bare: bool = False) -> Picture:
     """Lay out the roofline of one result, or of several with the first in front.
 
-    ``width`` is in points; under 700 the legend goes below. Raises BoundsError where an operator
-    is above its roof: the run is wrong.
+    ``width`` is in points; under 700 the legend goes below. ``bare`` leaves out title and caption,
+    for a page that has them as text. Raises BoundsError where an operator is above its roof: the
+    run is wrong.
     """
     assert results, "a roofline needs a result"
     for result in results:
         _check(result)
-    return Layout(results, width, _caption(results[0])).picture()
+    return Layout(results, width, caption(results[0]), bare=bare).picture()
 
 
 def finding(result: Result) -> str:
@@ -74,7 +75,7 @@ _KIND: dict[Bound, str] = {
 }
 
 
-def _caption(result: Result) -> str:
+def caption(result: Result) -> str:
     """The finding, what is not drawn, and the warnings."""
     sentences = [finding(result)]
     hidden = sum(1 for op in result.ops if op.time <= 0 or op.bytes <= 0)

@@ -20,7 +20,7 @@ class Label:
     texts: list[str]
     colour: str
     line: Line
-    spots: Callable[[Line, str], Iterator[Spot]]
+    spots: tuple[Callable[[Line, str], Iterator[Spot]], ...]
 
 
 def build(
@@ -52,7 +52,7 @@ def build(
             add(_rising(x, y, roof.achieved_bandwidth, reached), "memory-achieved", "dashed")
             achieved = numbers.quantity(roof.achieved_bandwidth, "B/s")
             texts.insert(0, f"{texts[0]}, achieved {achieved}")
-        labels.append(Label(texts, faint, slope, along))
+        labels.append(Label(texts, faint, slope, (along, upright)))
         for place, (name, rate) in enumerate(tops, start=1):
             level = _level(x, y, rate, roof.bandwidth)
             add(level, f"compute-{place}", solid)
@@ -62,12 +62,12 @@ def build(
                 bandwidth = roof.achieved_bandwidth or roof.bandwidth
                 add(_level(x, y, held_rate, bandwidth), f"compute-{place}-held", "dashed")
                 texts.insert(0, f"{texts[0]}, held {numbers.quantity(held_rate, 'FLOP/s')}")
-            labels.append(Label(texts, faint, level, above))
+            labels.append(Label(texts, faint, level, (above,)))
             if front and "vector" not in name:
                 drops.append(Line(level.x0, y.start, level.x0, level.y0))
                 ridge = f"ridge {numbers.digits(rate / roof.bandwidth)}"
                 texts = [f"{ridge} FLOP/B", ridge]
-                ridges.append(Label(texts, palette.FAINT, drops[-1], beside))
+                ridges.append(Label(texts, palette.FAINT, drops[-1], (beside,)))
     return ceilings, drops, [*ridges, *labels]
 
 
@@ -103,7 +103,7 @@ def _level(x: Axis, y: Axis, rate: float, bandwidth: float) -> Line:
 
 
 def along(line: Line, text: str) -> Iterator[Spot]:
-    """Places along a rising roof from its far end: above it, below it, then beside it, upright."""
+    """Places along a rising roof from its far end, above it and then below."""
     half, length = text_width(text, TEXT) / 2, math.hypot(line.x1 - line.x0, line.y1 - line.y0)
     root = math.sqrt(0.5)
     place = half + 10
@@ -116,6 +116,11 @@ def along(line: Line, text: str) -> Iterator[Spot]:
         x, y = line.x0 + place * root, line.y0 + place * root
         yield Spot(x=x + 11 * root, y=y - 11 * root, turn=45)
         place += 16
+
+
+def upright(line: Line, text: str) -> Iterator[Spot]:
+    """Places at the right of a rising roof, not turned."""
+    half = text_width(text, TEXT) / 2
     height = 10.0
     while line.y0 + height < line.y1:
         yield Spot(x=line.x0 + height + 26 + half, y=line.y0 + height)
