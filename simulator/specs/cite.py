@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from simulator.errors import Fault, nearest
 from simulator.specs.hardware import BASES
-from simulator.specs.yaml_tree import Mapping, Node, Scalar, Scope, Sequence, label
+from simulator.specs.yaml_tree import Mapping, Node, Scalar, Scope, Sequence, brief, label
 
 _CITATION = ("source", "basis", "note")
 
@@ -83,7 +83,7 @@ class _Citing:
                 fix = f"beside a value stand {', '.join(_CITATION)}"
                 if node.text(key) == "":
                     fix = "put a text that holds a comma in quotes"
-                self.faults.append(node.keys[key].fault(path, f"unknown key {key[:60]!r}", fix))
+                self.faults.append(node.keys[key].fault(path, f"unknown key {key!r}", fix))
             return self.node(node.items["value"], inner, path)
         items = {
             key: self.node(child, inner, f"{path}.{key}")
@@ -115,7 +115,7 @@ class _Citing:
             near = nearest(node.text, self.texts)
             hint = f"did you mean {' or '.join(near)}? " if near else ""
             fix = f"{hint}add the key to 'sources', or write the source out"
-            found = f"the source {node.text[:60]!r} is not among 'sources'"
+            found = f"the source {brief(node.text)!r} is not among 'sources'"
             self.faults.append(node.place.fault(path, found, fix))
         # A wrong one is reported once, here, and not again as a missing one.
         return node.text if isinstance(node, Scalar) else "?"
@@ -126,6 +126,6 @@ class _Citing:
         if text not in BASES:
             near = nearest(text, BASES)
             hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(BASES)}"
-            self.faults.append(node.place.fault(path, f"unknown basis {text[:60]!r}", hint))
+            self.faults.append(node.place.fault(path, f"unknown basis {brief(text)!r}", hint))
             return "assumed"
         return text

@@ -24,7 +24,7 @@ from simulator.specs.overrides import (
 from simulator.specs.rewrite import tree_of
 from simulator.specs.shape import fields_of, shape_of
 from simulator.specs.stack import Stack
-from simulator.specs.validate import validate
+from simulator.specs.validate import sort_faults, validate
 from simulator.specs.workload import Model
 from simulator.specs.yaml_tree import Mapping, Scalar, Sequence
 
@@ -110,12 +110,13 @@ def check_file(path: str | Path) -> list[Fault]:
     """Every fault of a YAML spec, of whichever kind it is; an empty list where it holds."""
     path = Path(path)
     try:
-        tree, _ = catalog().written(path)
+        tree, faults = catalog().written(path)
         kind = kind_of(tree, path)
         if kind is None:
             nouns = ", ".join(entry.noun for entry in KINDS.values())
             fix = f"state the keys of one of: {nouns}"
-            return [tree.place.fault("", "its keys do not tell what this file describes", fix)]
+            unclear = tree.place.fault("", "its keys do not tell what this file describes", fix)
+            return sort_faults([*faults, unclear])
         _load(kind, path, ())
     except SpecError as error:
         return list(error.faults)

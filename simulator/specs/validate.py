@@ -29,10 +29,18 @@ from simulator.specs.shape import (
     fields_of,
     shape_of,
 )
-from simulator.specs.yaml_tree import Mapping, Node, Place, Scalar, Sequence, label
+from simulator.specs.yaml_tree import (
+    MAX_FAULTS,
+    Mapping,
+    Node,
+    Place,
+    Scalar,
+    Sequence,
+    brief,
+    label,
+)
 from simulator.units import QuantityError, parse
 
-MAX_FAULTS = 100
 _LARGEST = 1e30
 """Beyond this, and below its inverse, a spec holds a slip, and products of numbers overflow."""
 _INVALID: Any = object()
@@ -130,7 +138,7 @@ class _Reading:
             case Choice(words) if text not in words:
                 return self.fault(node.place, path, f"found {_found(node)}", _offer(text, words))
             case Text(names) if names is not None and text not in names.known:
-                found = f"unknown {names.kind} {text[:60]!r}"
+                found = f"unknown {names.kind} {brief(text)!r}"
                 return self.fault(node.place, path, found, _offer(text, names.known))
             case _:
                 if node.value is None or not text.strip():
@@ -138,13 +146,14 @@ class _Reading:
                 return text
 
     def number(self, node: Scalar, shape: Number, path: str) -> Any:
-        value, fix = node.value, _due(shape)
+        value, text, fix = node.value, brief(node.text), _due(shape)
         found = f"found {_found(node)}"
         if isinstance(value, float) and not math.isfinite(value):
-            return self.fault(node.place, path, f"{node.text} is not finite", fix)
+            state = "not finite" if node.text[-1].isalpha() else "too large"
+            return self.fault(node.place, path, f"{text} is {state}", fix)
         if shape.unit is not None:
             if not isinstance(value, str):
-                without = f"{node.text} has no unit" if value is not None else "is empty"
+                without = f"{text} has no unit" if value is not None else "is empty"
                 return self.fault(node.place, path, without, fix)
             try:
                 value = parse(value, shape.unit)
@@ -156,16 +165,16 @@ class _Reading:
             return self.fault(node.place, path, found, fix)
         if abs(value) > _LARGEST or 0 < abs(value) < 1 / _LARGEST:
             size = "large" if abs(value) > 1 else "small"
-            return self.fault(node.place, path, f"{node.text[:60]} is too {size}", fix)
+            return self.fault(node.place, path, f"{text} is too {size}", fix)
         if shape.integer and value != int(value):
-            return self.fault(node.place, path, f"{node.text} is not a whole number", fix)
+            return self.fault(node.place, path, f"{text} is not a whole number", fix)
         if value < 0 or (value == 0 and not shape.range.zero):
             state = "negative" if value < 0 else "zero"
             least = "zero or more" if shape.range.zero else "more than zero"
-            return self.fault(node.place, path, f"{node.text} is {state}", f"it must be {least}")
+            return self.fault(node.place, path, f"{text} is {state}", f"it must be {least}")
         if value > shape.range.most:
             fix = f"it is a share, at most {shape.range.most:g}"
-            return self.fault(node.place, path, f"{node.text} is too large", fix)
+            return self.fault(node.place, path, f"{text} is too large", fix)
         self.cite(node, path)
         return int(value) if shape.integer else float(value)
 
@@ -245,7 +254,7 @@ class _Reading:
         for key in node.items:
             if key not in known:
                 fix = _offer(key, known)
-                sound = self.fault(node.keys[key], path, f"unknown key {key[:60]!r}", fix) is None
+                sound = self.fault(node.keys[key], path, f"unknown key {key!r}", fix) is None
         values: dict[str, Any] = {}
         for name, entry in known.items():
             value = self.field(node, name, entry, join(path, name))
@@ -280,7 +289,8 @@ def _found(node: Node) -> str:
         case Scalar():
             if node.value is None:
                 return "nothing"
-            return repr(node.text[:60]) if isinstance(node.value, str) else node.text
+            text = brief(node.text)
+            return repr(text) if isinstance(node.value, str) else text
 
 
 def _due(shape: Shape) -> str:

@@ -21,6 +21,8 @@ from simulator.errors import Fault, SpecError
 MAX_BYTES = 2**20
 MAX_DEPTH = 30
 MAX_VALUES = 50_000
+MAX_KEY = 60
+MAX_FAULTS = 100
 
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,39})")
 _PREFIXED = re.compile(r"0o[0-7]{1,40}|0x[0-9a-fA-F]{1,40}")
@@ -28,9 +30,16 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+
 _WORDS: dict[str, bool | float | None] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
-    ".inf": float("inf"), "+.inf": float("inf"), "-.inf": -float("inf"), ".nan": float("nan"),
+} | {
+    sign + word: float(sign + word.lstrip("."))
+    for word in (".inf", ".Inf", ".INF", ".nan", ".NaN", ".NAN")
+    for sign in ("", "+", "-")
 }  # fmt: skip
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_UNPRINTABLE = re.compile(
+    "[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+)
+"""What YAML does not print, and the exotic line ends that would shift the lines of messages."""
+_TAB = "a tab stands where YAML wants spaces", "indent with spaces"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -122,8 +131,15 @@ def label(node: Node, index: int) -> str:
     'hbm4'
     """
     if isinstance(node, Mapping):
-        return node.text("kind") or node.text("name") or str(index)
+        name = node.text("kind") or node.text("name") or ""
+        if name.isprintable() and 0 < len(name) <= MAX_KEY:
+            return name
     return str(index)
+
+
+def brief(text: str) -> str:
+    """As much of a text as a message has room for."""
+    return text if len(text) <= MAX_KEY else f"{text[:MAX_KEY]}..."
 
 
 def read_text(path: Path, shown: str) -> str:
@@ -153,9 +169,9 @@ def read_text(path: Path, shown: str) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise refuse("is not UTF-8 text", "save it as UTF-8, or name a YAML file", line) from None
-    if found := _CONTROL.search(text):
+    if found := _UNPRINTABLE.search(text):
         line = text.count("\n", 0, found.start()) + 1
-        raise refuse(f"has the control character {found[0]!r}", "a spec is plain text", line)
+        raise refuse(f"has the character {found[0]!r}", "a spec is plain text", line)
     return text
 
 
@@ -169,9 +185,9 @@ def read_tree(path: Path, shown: str, faults: list[Fault]) -> Mapping:
     if isinstance(node, Mapping):
         return node
     if node is None or (isinstance(node, Scalar) and node.value is None):
-        found = "holds nothing but comments" if text.strip() else "is empty"
+        found = "holds nothing" if text.strip() else "is empty"
         raise SpecError([*faults, Fault(shown, 1, "", found, "write a mapping of keys")])
-    kind = "a list" if isinstance(node, Sequence) else f"the text {node.text[:60]!r}"
+    kind = "a list" if isinstance(node, Sequence) else f"the text {brief(node.text)!r}"
     fix = "write a mapping of keys, such as 'name: ...'"
     raise SpecError([*faults, node.place.fault("", f"holds {kind}", fix)])
 
@@ -187,19 +203,29 @@ def parse_text(text: str, where: Place, faults: list[Fault]) -> Node | None:
             builder.take(event)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
+        if "end of stream" in f"{error.problem}" and error.context_mark:
+            mark = error.context_mark  # Where it opened says more than where the file ends.
         place = builder.place(mark) if mark else where
-        raise SpecError([*faults, place.fault("", *_explain(error))]) from None
+        raise SpecError([*faults, place.fault("", *_explain(error, text))]) from None
     except yaml.YAMLError as error:
-        raise SpecError([*faults, where.fault("", f"is not YAML: {error}")]) from None
+        problem = " ".join(str(error).split())
+        raise SpecError([*faults, where.fault("", f"not valid YAML: {problem}")]) from None
     return builder.root
 
 
-def _explain(error: yaml.MarkedYAMLError) -> tuple[str, str]:
+def _explain(error: yaml.MarkedYAMLError, text: str) -> tuple[str, str]:
     """What is wrong with the syntax, and what would do where the slip is a common one."""
-    problem = f"{error.problem or error.context}"
-    if "\\t" in problem or "\t" in problem or "tab" in problem:
-        return "a tab stands where YAML wants spaces", "indent with spaces"
-    context = f" {error.context}" if error.problem and error.context else ""
+    problem, context = f"{error.problem or error.context}", ""
+    if error.problem and error.context:
+        context = f", {error.context}"
+    mark = error.problem_mark
+    if "cannot start any token" in problem and mark:
+        character = text.split("\n")[mark.line][mark.column : mark.column + 1]
+        if character == "\t":
+            return _TAB
+        return f"not valid YAML: no text starts with {character!r}", "put it in quotes"
+    if "tab character" in problem:
+        return _TAB
     fix = ""
     if "mapping values are not allowed" in problem:
         fix = "put text that holds ': ' in quotes, or mend the indentation"
@@ -244,11 +270,13 @@ class _Builder:
         for frame in self.stack:
             if not frame.is_mapping:
                 yield str(len(frame.items))
-            elif frame.key is not None:
+            elif frame.key:
                 yield frame.key
 
     def refuse(self, mark: Any, found: str, fix: str) -> None:
         self.faults.append(self.place(mark).fault(self.path(), found, fix))
+        if len(self.faults) >= MAX_FAULTS:
+            raise self.stop(mark, "more faults than one reads at a time", "mend these first")
 
     def stop(self, mark: Any, found: str, fix: str) -> SpecError:
         return SpecError([*self.faults, self.place(mark).fault("", found, fix)])
@@ -282,13 +310,19 @@ class _Builder:
         if isinstance(event, yaml.AliasEvent):
             self.add(Scalar(self.place(mark), "", broken=True), mark)
         elif isinstance(event, yaml.ScalarEvent):
-            # A value that is left out has the place of its key.
-            plain = event.style is None or event.style == ""
-            self.add(Scalar(self.place(mark), event.value, plain), mark)
+            self.add(self.scalar(event), mark)
         else:
             if len(self.stack) >= MAX_DEPTH:
                 raise self.stop(mark, f"more than {MAX_DEPTH} levels deep", "a spec is flatter")
             self.open(isinstance(event, yaml.MappingStartEvent), mark)
+
+    def scalar(self, event: Any) -> Scalar:
+        odd = _UNPRINTABLE.search(event.value)
+        if odd:
+            fix = "leave the escape out"
+            self.refuse(event.start_mark, f"the text has the character {odd[0]!r}", fix)
+        plain = event.style is None or event.style == ""
+        return Scalar(self.place(event.start_mark), event.value, plain, broken=odd is not None)
 
     def open(self, is_mapping: bool, mark: Any) -> None:
         frame = self.stack[-1] if self.stack else None
@@ -314,7 +348,10 @@ class _Builder:
         if not isinstance(node, Scalar):
             raise self.stop(mark, "a list or mapping stands as a key", "a key is plain text")
         frame.key = node.text
-        if node.text == "<<" and node.plain:
+        if len(node.text) > MAX_KEY or not node.text.isprintable():
+            frame.key, frame.skip = "", True
+            self.refuse(mark, f"the key is {brief(node.text)!r}", "a key is a short word")
+        elif node.text == "<<" and node.plain:
             frame.skip = True
             self.refuse(mark, "merge keys are not read", "use 'base:' for a variant")
         elif node.text in frame.keys:
