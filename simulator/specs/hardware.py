@@ -65,7 +65,8 @@ class Compute:
     dies: int = 1
     """Compute dies that each have their own share of the units."""
     matrix: FrozenMap[FormatName, FlopsPerClock]
-    """FLOP per clock per unit by number format, matrix engine, dense."""
+    """Dense FLOP per clock per unit that products of a number format run at: on the matrix engine,
+    or on the vector ALUs where it has no path for the format."""
     vector: FrozenMap[FormatName, FlopsPerClock]
     """FLOP per clock per unit by number format, vector ALUs."""
     exponentials: FlopsPerClock | None = None
