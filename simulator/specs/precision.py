@@ -2,7 +2,9 @@
 
 Sources: OCP Microscaling Formats (MX) v1.0 for the mx formats (one E8M0 byte per 32 elements);
 NVIDIA PTX ISA for nvfp4 (one E4M3 byte per 16 elements); DeepSeek-V3 report (arXiv 2412.19437)
-section 3.3 for fp8_block (one fp32 per 128 x 128 weights, one per 1 x 128 activations).
+section 3.3 for fp8_block (one fp32 per 128 x 128 weights, one per 1 x 128 activations);
+QLoRA (arXiv 2305.14314) for nf4 (one fp32 per 64 weights, one byte where quantised twice). The
+int4 formats are GPTQ's and AWQ's, one fp16 per group of 128, 64 or 32 weights.
 """
 
 from __future__ import annotations
@@ -63,6 +65,10 @@ FORMATS = {
         NumberFormat(name="mxfp4", bits=4, block=32, scale_bits=8, compute="fp4"),
         NumberFormat(name="nvfp4", bits=4, block=16, scale_bits=8, compute="fp4"),
         NumberFormat(name="int4", bits=4, block=128, scale_bits=16, compute="fp16"),
+        NumberFormat(name="int4_g64", bits=4, block=64, scale_bits=16, compute="fp16"),
+        NumberFormat(name="int4_g32", bits=4, block=32, scale_bits=16, compute="fp16"),
+        NumberFormat(name="nf4", bits=4, block=64, scale_bits=32, compute="bf16"),
+        NumberFormat(name="nf4_double", bits=4, block=64, scale_bits=8, compute="bf16"),
         NumberFormat(name="fp6", bits=6),
         NumberFormat(name="fp4", bits=4),
     )
