@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from simulator.ops.op import Demand, Op
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.ops.op import Arrays, Demand, TensorOp
+from simulator.ops.rounding import quantise, round_to
 from simulator.specs.precision import number_format
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attention(Op):
+class Attention(TensorOp):
     """``softmax(q k^T) v`` over ``batch`` sequences of ``kv_len`` tokens, the last ``q_len`` new.
 
     q is (batch, q_len, heads, head_dim), k (batch, kv_len, kv_heads, head_dim), v (batch, kv_len,
     kv_heads, v_dim). ``latent``: values are the first v_dim elements of the keys, so the cache
-    holds one vector per token (absorbed MLA). Prefill has q_len > 1, decode q_len = 1.
+    holds one vector per token (absorbed MLA). Prefill has q_len > 1, decode q_len = 1. A sink is
+    one more logit per head that takes its share of the softmax and has no value (gpt-oss).
     """
 
     kind: ClassVar[str] = "attention"
@@ -35,6 +41,29 @@ class Attention(Op):
     kv_format: str = "bf16"
     cached: bool = True
     """Keys and values come from the KV cache; False for encoders and cross-attention."""
+
+    def __post_init__(self) -> None:
+        sizes = (self.batch, self.heads, self.kv_heads, self.head_dim, self.v_dim, self.kv_len)
+        self.require(min(sizes) >= 1 and self.q_len >= 0, "every size is at least 1")
+        self.require(
+            self.heads % self.kv_heads == 0,
+            f"{self.heads} heads do not share {self.kv_heads} key-value heads evenly",
+        )
+        self.require(
+            not self.causal or self.q_len <= self.kv_len,
+            f"{self.q_len} new tokens are not among the {self.kv_len} that they attend to",
+        )
+        self.require(
+            not self.latent or self.v_dim <= self.head_dim,
+            f"latent values of {self.v_dim} elements are not part of keys of {self.head_dim}",
+        )
+        for span in (self.window, self.chunk):
+            self.require(span is None or span >= 1, f"a window of {span} tokens sees nothing")
+
+    @property
+    def scale(self) -> float:
+        """What the scores are multiplied by before the softmax: 1 / sqrt(head_dim)."""
+        return 1.0 / math.sqrt(self.head_dim)
 
     def visible(self, first: int, rows: int) -> tuple[int, int]:
         """Key range [start, stop) that the queries first..first+rows-1 need together."""
@@ -62,6 +91,52 @@ class Attention(Op):
             total += stop - start
         return total
 
+    def inputs(self, rng: np.random.Generator) -> Arrays:
+        """q, k, v as the class has them (no v where latent) and, with sinks, sinks (heads,)."""
+        keys = (self.batch, self.kv_len, self.kv_heads)
+        queries = (self.batch, self.q_len, self.heads, self.head_dim)
+        arrays = {
+            "q": quantise(rng.standard_normal(queries), self.format),
+            "k": quantise(rng.standard_normal((*keys, self.head_dim)), self.kv_format),
+        }
+        if not self.latent:
+            arrays["v"] = quantise(rng.standard_normal((*keys, self.v_dim)), self.kv_format)
+        if self.sinks:
+            arrays["sinks"] = round_to(rng.standard_normal(self.heads), self.format)
+        return arrays
+
+    def mask(self) -> NDArray[np.bool_]:
+        """Which keys each query sees, (q_len, kv_len)."""
+        seen = np.zeros((self.q_len, self.kv_len), dtype=np.bool_)
+        for query in range(self.q_len):
+            start, stop = self.visible(query, 1)
+            seen[query, start:stop] = True
+        return seen
+
+    def shares(self, arrays: Arrays) -> NDArray[np.float64]:
+        """Weight of each key in each query's mean, (batch, heads, q_len, kv_len)."""
+        group = self.heads // self.kv_heads
+        queries = arrays["q"].astype(np.float64).transpose(0, 2, 1, 3)
+        keys = arrays["k"].astype(np.float64).transpose(0, 2, 3, 1)
+        scores = queries @ np.repeat(keys, group, axis=1) * self.scale
+        scores = np.where(self.mask(), scores, -np.inf)
+        sinks = np.full((self.heads, 1, 1), -np.inf)
+        if self.sinks:
+            sinks = arrays["sinks"].astype(np.float64)[:, None, None]
+        largest = np.maximum(scores.max(axis=-1, keepdims=True), sinks)
+        powers = np.exp(scores - largest)
+        return np.asarray(powers / (powers.sum(axis=-1, keepdims=True) + np.exp(sinks - largest)))
+
+    def values(self, arrays: Arrays) -> NDArray[np.float64]:
+        """The values that each head weighs, (batch, heads, kv_len, v_dim)."""
+        values = arrays["k"][..., : self.v_dim] if self.latent else arrays["v"]
+        spread = values.astype(np.float64).transpose(0, 2, 1, 3)
+        return np.repeat(spread, self.heads // self.kv_heads, axis=1)
+
+    def reference(self, arrays: Arrays) -> NDArray[np.float64]:
+        """Softmax of the whole score matrix times the values, (batch, q_len, heads, v_dim)."""
+        return (self.shares(arrays) @ self.values(arrays)).transpose(0, 2, 1, 3)
+
     def demand(self) -> Demand:
         """2 pairs (head_dim + v_dim) FLOP per head; the visible cache once per kv head."""
         start, stop = self.visible(0, self.q_len)
@@ -73,6 +148,7 @@ class Attention(Op):
         return Demand(
             flops=2.0 * pairs * (self.head_dim + self.v_dim),
             vector_flops=4.0 * pairs,  # maximum, exponential, sum, scale
+            weights=activation.bytes(self.heads) if self.sinks else 0.0,
             kv_read=kv if self.cached else 0.0,
             read=activation.bytes(rows * self.head_dim) + (0.0 if self.cached else kv),
             written=activation.bytes(rows * self.v_dim),

@@ -1,4 +1,4 @@
-"""What every operator answers: its name, what it multiplies, what it must move.
+"""What every operator answers: its name, what it multiplies, what it must move, what it computes.
 
 Knows shapes and number formats. Never touches hardware, tiles or time. Traffic is compulsory:
 each operand once; rereads belong to the cost of a tiling.
@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.errors import InputError
 from simulator.units import Bytes, Flops
 
 Bucket = Literal["weights", "kv", "activations"]
+Arrays = dict[str, NDArray[Any]]
+"""The tensors of one operator by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +53,24 @@ class Op(ABC):
     @abstractmethod
     def demand(self) -> Demand:
         """Work and compulsory traffic."""
+
+    def require(self, holds: bool, what: str) -> None:
+        """Refuse a shape that cannot be: raises InputError naming the operator."""
+        if not holds:
+            raise InputError(f"{self.kind} {self.name!r}: {what}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorOp(Op):
+    """An operator that can be computed on numpy arrays, not only counted."""
+
+    @abstractmethod
+    def inputs(self, rng: np.random.Generator) -> Arrays:
+        """Operands of the right shapes, their values held by the operator's number formats."""
+
+    @abstractmethod
+    def reference(self, arrays: Arrays) -> NDArray[np.float64]:
+        """The whole result in float64, before it is rounded to the format of the result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,8 +57,18 @@ _GRIDS = {
     "fp4": Grid(1, 0, 6.0),
     "int8": Grid(0, 0, 127.0),
     "int4": Grid(0, 0, 7.0),
+    "int4_g64": Grid(0, 0, 7.0),
+    "int4_g32": Grid(0, 0, 7.0),
+    # Levels of NF4 lie up to 0.304 apart, so half a step is within this grid's.
+    "nf4": Grid(1, 0, 1.0),
+    "nf4_double": Grid(1, 0, 1.0),
 }
-_INTEGERS = frozenset({"int8", "int4"})
+_INTEGERS = frozenset({"int8", "int4", "int4_g64", "int4_g32"})
+_NF4 = np.array(
+    [-1.0, -0.6961928, -0.5250731, -0.3949175, -0.2844414, -0.1847734, -0.0910500, 0.0,
+     0.0795803, 0.1609302, 0.2461123, 0.3379152, 0.4407098, 0.5626170, 0.7229568, 1.0]
+)  # fmt: skip
+"""Levels of NF4: quantiles of a normal distribution (QLoRA, arXiv 2305.14314, appendix E)."""
 
 
 def grid(name: str) -> Grid:
@@ -81,6 +91,9 @@ def round_to(values: Array, name: str) -> Array:
     wide = values.astype(np.float64)
     if name in _INTEGERS:
         return np.clip(np.rint(wide), -entry.largest, entry.largest).astype(kept)
+    if name.startswith("nf4"):
+        between = (_NF4[1:] + _NF4[:-1]) / 2
+        return _NF4[np.searchsorted(between, wide)].astype(kept)
     exponent = np.maximum(np.frexp(wide)[1] - 1, entry.least)
     step = np.ldexp(1.0, exponent - entry.mantissa)
     rounded: Array = np.clip(np.rint(wide / step) * step, -entry.largest, entry.largest)
@@ -91,9 +104,10 @@ def quantise(values: Array, name: str, *, axis: int = -1, square: bool = False) 
     """Values as the format stores them: elements times the scales of their blocks.
 
     A block is the format's run of elements along ``axis``: a power of two scales it (mxfp,
-    Microscaling v1.0 section 6.3), an E4M3 value (nvfp4), an fp16 value (int4), or an fp32 value
-    (fp8_block: 128 elements, or with ``square`` 128 x 128 over the last two axes, as DeepSeek-V3
-    keeps weights). int8 has one scale per row along ``axis``. Other formats have no scale.
+    Microscaling v1.0 section 6.3), an E4M3 value (nvfp4), an fp16 value (int4), an fp32 value
+    (nf4), one of 8 bits below the tensor's largest (nf4_double), or an fp32 value (fp8_block: 128
+    elements, or with ``square`` 128 x 128 over the last two axes, as DeepSeek-V3 keeps weights).
+    int8 has one scale per row along ``axis``. Other formats have no scale.
     """
     entry = number_format(name)
     if square and name == "fp8_block":
@@ -135,6 +149,9 @@ def _scale(largest: Array, name: str) -> Array:
     scale = safe / entry.largest
     if name == "nvfp4":
         return np.maximum(round_to(scale, "fp8"), 2.0**-9).astype(np.float64)
-    if name == "int4":
+    if name == "nf4_double":
+        top = scale.max(initial=0.0) / _E4M3.largest
+        return np.asarray(np.maximum(round_to(scale / top, "fp8"), 2.0**-9).astype(float) * top)
+    if name.startswith("int4"):
         return np.maximum(round_to(scale, "fp16"), 2.0**-24).astype(np.float64)
     return scale.astype(np.float32).astype(np.float64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.errors import InputError, UnknownNameError
@@ -11,6 +11,7 @@ from simulator.mapping.assignment import POLICIES, map_blocks
 from simulator.mapping.blocks import concatenate, decompose
 
 
+@settings(deadline=None)
 @given(
     rows=st.lists(st.integers(0, 60), min_size=1, max_size=6),
     columns=st.integers(1, 40),

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.errors import InputError
@@ -36,6 +36,7 @@ def test_a_square_of_1024_in_blocks_of_256_gives_16() -> None:
     assert (blocks.count, blocks.grid, blocks.runs()) == (16, (4, 4), ((16, (256, 256)),))
 
 
+@settings(deadline=None)
 @given(cuts())
 def test_every_element_is_covered_exactly_once(blocks: TileBlocks) -> None:
     seen = np.zeros(blocks.shape, dtype=int)
@@ -45,11 +46,13 @@ def test_every_element_is_covered_exactly_once(blocks: TileBlocks) -> None:
     assert (seen == 1).all()
 
 
+@settings(deadline=None)
 @given(cuts())
 def test_runs_are_the_queue_run_length_encoded(blocks: TileBlocks) -> None:
     assert blocks.runs() == encode(blocks)
 
 
+@settings(deadline=None)
 @given(cuts())
 def test_counts_agree_with_the_walk(blocks: TileBlocks) -> None:
     walked = [block.extent for block in blocks]
@@ -57,6 +60,7 @@ def test_counts_agree_with_the_walk(blocks: TileBlocks) -> None:
     assert blocks.classes() == {extent: walked.count(extent) for extent in set(walked)}
 
 
+@settings(deadline=None)
 @given(st.lists(cuts(), max_size=4))
 def test_a_group_is_its_parts_in_order(parts: list[TileBlocks]) -> None:
     group = concatenate(parts)

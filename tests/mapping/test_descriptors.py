@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.errors import InputError
@@ -88,6 +88,7 @@ def buffer_of(layout: Layout) -> np.ndarray:
     return np.arange(1, last + 2, dtype=np.int32)
 
 
+@settings(deadline=None)
 @given(tiles(), movers(), st.integers(1, 5))
 def test_a_tile_reads_what_its_elements_are_and_zeros_outside(
     tile: tuple[Layout, tuple[int, ...], tuple[int, ...]], mover: DataMover | None, multicast: int
@@ -112,6 +113,7 @@ def test_a_tile_reads_what_its_elements_are_and_zeros_outside(
     assert set(served.values()) == {multicast}
 
 
+@settings(deadline=None)
 @given(tiles(), movers())
 def test_a_store_writes_the_tile_and_nothing_else(
     tile: tuple[Layout, tuple[int, ...], tuple[int, ...]], mover: DataMover | None
@@ -126,6 +128,7 @@ def test_a_store_writes_the_tile_and_nothing_else(
     np.testing.assert_array_equal(np.abs(buffer), before)
 
 
+@settings(deadline=None)
 @given(
     rows=st.lists(st.integers(-2, 12), max_size=12),
     start=st.integers(0, 6),
@@ -150,6 +153,7 @@ def test_named_rows_are_gathered_and_rows_outside_are_masked(
         ) == MoveCount(sum(d.descriptors for d in made), sum(d.copies for d in made))
 
 
+@settings(deadline=None)
 @given(rows=st.permutations(range(10)), mover=movers())
 def test_a_scatter_undoes_a_gather(rows: list[int], mover: DataMover | None) -> None:
     layout = Layout.of((10, 4))
@@ -160,6 +164,7 @@ def test_a_scatter_undoes_a_gather(rows: list[int], mover: DataMover | None) -> 
     np.testing.assert_array_equal(back, buffer)
 
 
+@settings(deadline=None)
 @given(tiles(), st.sampled_from([4, 8, 16, 32]))
 def test_requests_are_the_lines_under_each_contiguous_run(
     tile: tuple[Layout, tuple[int, ...], tuple[int, ...]], bits: int
