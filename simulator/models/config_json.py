@@ -175,7 +175,8 @@ def _max_context(fields: Fields) -> int | None:
     A YaRN scaling states the original length, and the product with its factor is the context;
     the declared maximum is never multiplied, since it is already the scaled one.
     """
-    declared = fields.optional("max_position_embeddings", "model_max_length", "seq_length")
+    given = (fields.optional(key) for key in ("max_position_embeddings", "model_max_length"))
+    declared = next((tokens for tokens in list(given) if tokens is not None), None)
     original_here = fields.optional("original_max_position_embeddings")
     for key in ("rope_scaling", "rope_parameters"):
         scaling = fields.raw(key)

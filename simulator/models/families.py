@@ -123,7 +123,9 @@ _GEMMA = Family(
     activation="gelu",
     expects={"use_bidirectional_attention": (False, "vision")},
 )
-_GEMMA2 = replace(_GEMMA, norms=4, windows="pattern", pattern=2)
+_GEMMA2 = replace(
+    _GEMMA, norms=4, windows="pattern", pattern=2, inert=frozenset({"sliding_window_size"})
+)
 _GEMMA3 = replace(_GEMMA, norms=4, windows="pattern", pattern=6, qk_norm="head")
 _PHI3 = Family(
     multi_head=True,
@@ -164,7 +166,6 @@ _COHERE = Family(
         "use_parallel_block": (True,),
         "use_gated_activation": (True,),
         "use_embedding_sharing": (True,),
-        "use_parallel_embedding": (False,),
     },
 )
 _HUNYUAN = Family(
@@ -186,6 +187,7 @@ _HUNYUAN = Family(
             "group_limited_greedy",
             "max_image_size",
             "mask_init_id",
+            "org_vocab_size",
             "add_classification_head",
             "pool_type",
             "n_group",
@@ -354,6 +356,16 @@ FAMILIES: Mapping[str, Family] = {
             "use_mtp": (True,),
             "shared_intermediate_size": (0,),
         },
+        inert=frozenset(
+            {
+                "attn_type_list",
+                "layernorm_full_attention_beta",
+                "layernorm_linear_attention_beta",
+                "layernorm_mlp_beta",
+                "mlp_intermediate_size",
+                "shared_moe_mode",
+            }
+        ),
     ),
     "hunyuan_v1_dense": _HUNYUAN,
     "hunyuan_v1_moe": replace(_HUNYUAN, experts="hunyuan"),
@@ -363,12 +375,13 @@ FAMILIES: Mapping[str, Family] = {
         qkv_bias=Key("use_bias"),
         out_bias=Key("use_bias"),
         ffn_bias=Key("use_bias"),
+        expects={"compression_ratio": (1.0,)},
     ),
     "ernie4_5_moe": Family(
         tied=True,
         experts="ernie",
         choice_bias=Key("moe_use_aux_free", True),
-        expects={"use_bias": (False,)},
+        expects={"use_bias": (False,), "compression_ratio": (1.0,)},
         inert=frozenset({"moe_capacity", "moe_gate", "moe_norm_min", "fuse_gate_detach_matmul"}),
     ),
     "dots1": Family(
