@@ -5,17 +5,24 @@ Pure functions of an operator and a target. Never touches a clock.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from simulator.costs.memory import rereads
-from simulator.costs.plan import KernelPlan, choose
+from simulator.costs.plan import Choice, Ints, KernelPlan, choose, equal_tiles
 from simulator.costs.target import Target
-from simulator.mapping.kernel import Kernel, TileClass
+from simulator.mapping.tiling import Tiling
 from simulator.ops.attention import Attention
+from simulator.policies.order import longest_first
 from simulator.specs.precision import number_format
 from simulator.units import Seconds
 
 _PARTIAL = 4.0  # bytes of one fp32 partial output element
+
+ROUNDS = 32
+"""Most rounds in which a unit's share of a prefill is simulated: what one round cannot overlap is
+then a thirty-second of the kernel."""
 
 
 def plan_attention(op: Attention, target: Target) -> KernelPlan:
@@ -40,158 +47,113 @@ def _softmax(target: Target) -> Seconds:
 
 
 def _plan_prefill(op: Attention, target: Target) -> KernelPlan:
+    """A tile per query block and head, each as many steps long as it sees key-value blocks.
+
+    Causal schedulers hand out the longest tile first, and a unit takes the next as it ends
+    (FlashAttention-3 and 4), which keeps the last wave short. The kernel is as long as that
+    schedule, in as many rounds as one unit walks; its units are those that it keeps busy.
+    """
     library = target.stack.attention
     rows, columns = library.prefill_tile
     matrix = target.matrix_format(op.format)
-    rate = target.matrix_rate(matrix, library.efficiency)
-    element = number_format(op.format).bits_per_element / 8
+    rate = target.matrix_rate(matrix, library.efficiency, op.format)
     cached = number_format(op.kv_format).bits_per_element / 8
     vector = op.head_dim + (0 if op.latent else op.v_dim)
     heads = op.batch * op.heads
-    spans: list[tuple[int, int, int]] = []
-    for first in range(0, op.q_len, rows):
-        high = min(rows, op.q_len - first)
-        start, stop = op.visible(first, high)
-        spans.append((high, first, stop - start))
+    spans = [op.visible(first, min(rows, op.q_len - first)) for first in range(0, op.q_len, rows)]
+    seen = [stop - start for start, stop in spans]
+    tiles = Counter(-(-tokens // columns) for tokens in seen)
+    length = longest_first(((heads * n, steps) for steps, n in tiles.items()), target.units)
+    steps = heads * sum(n * steps for steps, n in tiles.items())
+    units = -(-steps // length)
+    block = float(rows * columns)
+    fed = cached * columns * vector
+    step = max(
+        2.0 * block * (op.head_dim + op.v_dim) / rate,
+        block * _softmax(target),
+        fed / target.fill,
+        fed * steps / (length * target.cache_bandwidth),
+    )
+    demand = op.demand()
     start, stop = op.visible(0, op.q_len)
     once = cached * op.batch * op.kv_heads * (stop - start) * vector
-    fabric = cached * heads * vector * float(sum(seen for _, _, seen in spans))
-    footprint = cached * op.kv_heads * (stop - start) * vector
-    again = float(rereads(fabric, once, footprint, target.cache))
-    per_token = (once + again) / (heads * sum(seen for _, _, seen in spans))
-    index: dict[tuple[int, int, int], int] = {}
-    classes: list[TileClass] = []
-    runs: list[tuple[int, int]] = []
-    # Longest first, all heads of one query block together: the order of causal schedulers that
-    # keep the last wave short (FlashAttention-3 and 4).
-    for high, first, seen in sorted(spans, key=lambda span: (-span[2], -span[1])):
-        steps = -(-seen // columns)
-        pairs = _pairs(op, first, high)
-        key = (high, seen, pairs)
-        if key not in index:
-            index[key] = len(classes)
-            padded = float(rows * steps * columns)
-            multiply = 2.0 * padded * (op.head_dim + op.v_dim) / rate
-            classes.append(
-                TileClass(
-                    load=per_token * seen + element * high * op.head_dim,
-                    store=element * high * op.v_dim,
-                    compute=max(
-                        multiply,
-                        padded * _softmax(target),
-                        cached * seen * vector / target.feed,
-                    ),
-                    flops=2.0 * pairs * (op.head_dim + op.v_dim),
-                )
-            )
-        if runs and runs[-1][1] == index[key]:
-            runs[-1] = (runs[-1][0] + heads, index[key])
-        else:
-            runs.append((heads, index[key]))
+    fabric = cached * heads * vector * float(sum(seen))
+    again = float(rereads(fabric, once, once / op.batch, target.cache))
+    rounds = min(length, ROUNDS)
     return KernelPlan(
-        kernel=Kernel(
-            name=op.name,
-            classes=tuple(classes),
-            runs=tuple(runs),
-            units=min(target.units, heads * len(spans)),
-            bandwidth=target.bandwidth,
-            rate_cap=target.feed,
-            fixed=target.stack.fill,
+        kernel=equal_tiles(
+            op.name,
+            target,
+            Choice(index=0, units=units, slabs=1, compute=length * step / rounds),
+            tiles=units * rounds,
+            read=demand.bytes - demand.written + again,
+            written=demand.written,
+            flops=demand.flops,
         ),
         format=matrix,
         roof=target.matrix_peak(matrix) * target.units,
-        tile=f"{rows}x{columns}",
+        tiling=Tiling(rows, columns),
     )
 
 
-def _pairs(op: Attention, first: int, rows: int) -> int:
-    """Query-key pairs of the query rows first..first+rows-1 of one sequence and head."""
-    if op.window is None and op.chunk is None:
-        if not op.causal:
-            return rows * op.kv_len
-        low = op.kv_len - op.q_len + first + 1
-        return (2 * low + rows - 1) * rows // 2
-    spans = (op.visible(first + row, 1) for row in range(rows))
-    return sum(stop - start for start, stop in spans)
-
-
 def _plan_decode(op: Attention, target: Target) -> KernelPlan:
+    """A tile per sequence, key-value head, block of packed query rows, and share of the cache."""
     library = target.stack.attention
     high, columns = library.decode_tile
     packed = op.q_len * (op.heads // op.kv_heads)
     blocks = -(-packed // high)
     matrix = target.matrix_format(op.format)
-    rate = target.matrix_rate(matrix, library.efficiency)
+    rate = target.matrix_rate(matrix, library.efficiency, op.format)
     element = number_format(op.format).bits_per_element / 8
     cached = number_format(op.kv_format).bits_per_element / 8
     vector = op.head_dim + (0 if op.latent else op.v_dim)
     start, stop = op.visible(0, op.q_len)
     seen = stop - start
     groups = op.batch * op.kv_heads
-    splits = _splits(seen, library.min_split, target.units)
-    share = -(-seen // splits)
+    share = _shares(seen, library.min_split)
     splits = -(-seen // share)
-    steps = -(-share // columns)
+    steps = -(-np.minimum(share, seen) // columns)
     tiles = groups * blocks * splits
     padded = (high * steps * columns).astype(np.float64)
-    compute = np.maximum(
-        2.0 * padded * (op.head_dim + op.v_dim) / rate,
-        np.maximum(
-            padded * _softmax(target),
-            cached * share * vector / target.feed,
-        ),
-    )
-    io = element * groups * packed * (op.head_dim + op.v_dim)
-    moved = (cached * groups * seen * vector + io) / tiles
+    read = cached * groups * seen * vector + element * groups * packed * op.head_dim
+    written = element * groups * packed * op.v_dim
+    # The parts of a split sequence are merged by one more small kernel through the cache.
     partial = _PARTIAL * groups * packed * op.v_dim
-    merge = target.stack.fill + 2.0 * partial * splits / (target.feed * target.units)
+    merge = target.stack.fill + 2.0 * partial * splits / target.cache_bandwidth
     extra = np.where(splits > 1, merge, 0.0)
     best = choose(
-        tiles, moved, compute, steps, extra,
-        units=target.units, bandwidth=target.bandwidth, cap=target.feed,
-    )  # fmt: skip
+        target,
+        tiles=tiles,
+        moved=(read + written) / tiles,
+        multiply=np.maximum(
+            2.0 * padded * (op.head_dim + op.v_dim) / rate, padded * _softmax(target)
+        ),
+        fed=cached * vector * np.minimum(share, seen).astype(np.float64),
+        steps=steps,
+        extra=extra,
+    )
     i = best.index
-    split, chunk = int(splits[i]), int(share[i])
-    last = seen - (split - 1) * chunk
-    pairs = float(op.batch * op.heads * op.pairs())
-    runs: list[tuple[int, int]] = []
-    classes: list[TileClass] = []
-    for count, tokens in ((split - 1, chunk), (1, last)):
-        if not count:
-            continue
-        classes.append(
-            TileClass(
-                load=(cached * vector * tokens + element * packed * op.head_dim / split)
-                / (blocks * best.slabs),
-                store=element * packed * op.v_dim / (split * blocks * best.slabs),
-                compute=float(compute[i]) / best.slabs,
-                flops=2.0
-                * pairs
-                * (op.head_dim + op.v_dim)
-                * tokens
-                / (seen * groups * blocks * best.slabs),
-            )
-        )
-        runs.append((count * groups * blocks * best.slabs, len(classes) - 1))
     return KernelPlan(
-        kernel=Kernel(
-            name=op.name,
-            classes=tuple(classes),
-            runs=tuple(runs),
-            units=best.units,
-            bandwidth=target.bandwidth,
-            rate_cap=target.feed,
-            fixed=target.stack.fill + float(extra[i]),
+        kernel=equal_tiles(
+            op.name,
+            target,
+            best,
+            tiles=int(tiles[i]),
+            read=read,
+            written=written,
+            flops=op.demand().flops,
+            extra=float(extra[i]),
         ),
         format=matrix,
         roof=target.matrix_peak(matrix) * target.units,
-        tile=f"{high}x{columns}" + (f" split {split}" if split > 1 else ""),
+        tiling=Tiling(high, columns, split=int(splits[i])),
     )
 
 
-def _splits(seen: int, least: int, units: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Candidate splits of one cache: 1, 2, 3, 4, 6, 8, ... as long as each keeps ``least``."""
-    most = max(1, min(seen // max(1, least), units))
-    powers = [2**power for power in range(most.bit_length())]
-    both = sorted({value for power in powers for value in (power, 3 * power // 2) if value <= most})
-    return np.array(both, dtype=np.int64)
+def _shares(seen: int, least: int) -> Ints:
+    """Candidate shares of one sequence's cache, in tokens: ``least`` times 1, 1.5, 2, 3, 4, 6, ...
+
+    Fixed lengths, not fixed counts, so that a longer sequence never has fewer parts of a length.
+    """
+    steps = range((-(-seen // least)).bit_length() + 1)
+    return np.array([least * 2**p * (2 + q) // 2 for p in steps for q in (0, 1)], dtype=np.int64)

@@ -5,52 +5,50 @@ Pure functions of an operator and a target. Never touches a clock.
 
 from __future__ import annotations
 
-from simulator.costs.plan import KernelPlan
+import numpy as np
+
+from simulator.costs.plan import KernelPlan, choose, equal_tiles
 from simulator.costs.target import Target
-from simulator.mapping.kernel import Kernel, TileClass
+from simulator.mapping.tiling import Tiling
 from simulator.ops.pointwise import Pointwise
 
-BLOCK = 16384
-"""Elements of one block: 32 KiB in 16 bits, what one unit keeps in flight to cover the memory's
-latency (Little's law: 100 GB/s per unit over 300 ns)."""
+BLOCKS = np.array([4096, 16384, 65536])
+"""Elements of one block: from what 256 threads hold in registers to what a persistent kernel
+walks through; the smallest fills the units on small tensors, the largest keeps waves few."""
+
+SLABS = 8
+"""Vectors of a block that are under way on their own."""
 
 
 def plan_pointwise(op: Pointwise, target: Target) -> KernelPlan:
-    """Elements in blocks of equal size, the last one ragged; as many units as there are blocks."""
+    """Elements in equal blocks that read, compute and write once."""
     demand = op.demand()
-    elements = op.rows * op.cols
-    blocks = -(-elements // BLOCK)
-    waves = -(-blocks // target.units)
-    units = -(-blocks // waves) if blocks else 1
+    elements = max(1, op.rows * op.cols)
+    tiles = -(-elements // BLOCKS)
     rate = target.vector_rate(op.format)
-    per_element = demand.vector_flops / elements if elements else 0.0
-    whole, rest = divmod(elements, BLOCK)
-    classes, runs = [], []
-    for count, size in ((whole, BLOCK), (1 if rest else 0, rest)):
-        if not count:
-            continue
-        share = size / elements
-        written = demand.written + demand.kv_written
-        classes.append(
-            TileClass(
-                load=(demand.bytes - written) * share,
-                store=written * share,
-                compute=max(per_element * size / rate, demand.bytes * share / target.feed),
-                flops=per_element * size,
-            )
-        )
-        runs.append((count, len(classes) - 1))
+    # The last block takes as long as a full one: its threads are masked, not fewer.
+    full = BLOCKS / elements
+    best = choose(
+        target,
+        tiles=tiles,
+        moved=demand.bytes / tiles,
+        multiply=demand.vector_flops * full / rate,
+        fed=demand.bytes * full,
+        steps=np.full(len(BLOCKS), SLABS),
+        extra=np.zeros(len(BLOCKS)),
+    )
+    written = demand.written + demand.kv_written
     return KernelPlan(
-        kernel=Kernel(
-            name=op.name,
-            classes=tuple(classes),
-            runs=tuple(runs),
-            units=units,
-            bandwidth=target.bandwidth,
-            rate_cap=target.feed,
-            fixed=target.stack.fill,
+        kernel=equal_tiles(
+            op.name,
+            target,
+            best,
+            tiles=int(tiles[best.index]),
+            read=demand.bytes - written,
+            written=written,
+            flops=demand.vector_flops,
         ),
         format=op.format,
         roof=rate * target.units,
-        tile=f"{BLOCK} elements",
+        tiling=Tiling(int(BLOCKS[best.index])),
     )

@@ -12,27 +12,37 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.costs.memory import rereads
-from simulator.costs.plan import Floats, Ints, KernelPlan, choose
+from simulator.costs.plan import Floats, Ints, KernelPlan, choose, equal_tiles
 from simulator.costs.target import Target
-from simulator.mapping.blocks import decompose
 from simulator.mapping.kernel import Kernel, TileClass
+from simulator.mapping.tiling import Tiling
 from simulator.ops.conv import Conv2d
 from simulator.ops.matmul import GroupedMatmul, Matmul
 from simulator.specs.precision import number_format
-from simulator.units import Bytes
+from simulator.units import Bytes, Flops
 
 _PARTIAL = 4.0  # bytes of one fp32 partial sum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Operands:
-    """Bytes per element as the units see them, and whole operands as the memory does."""
+    """Formats of both operands, and their whole size as the memory sees it."""
 
-    a: float
-    b: float
-    out: float
+    a: str
+    b: str
     a_total: Bytes
     b_total: Bytes
+
+    @property
+    def element_bytes(self) -> tuple[float, float]:
+        """Bytes per element of a and b."""
+        a, b = number_format(self.a), number_format(self.b)
+        return a.bits_per_element / 8, b.bits_per_element / 8
+
+    @property
+    def once(self) -> Bytes:
+        """Both operands, each once."""
+        return self.a_total + self.b_total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,201 +55,163 @@ class _Library:
     split: Ints
 
     @classmethod
-    def of(cls, target: Target, *, split: bool) -> _Library:
+    def of(cls, target: Target, depth: int, *, split: bool) -> _Library:
+        """Every tile, and every split of it that leaves a step of the inner loop to each part."""
         library = target.stack.matmul
-        splits = library.split_k if split else (1,)
         rows = np.array(
-            [(*tile, factor) for factor in splits for tile in library.tiles], dtype=np.int64
+            [
+                (*tile, factor)
+                for factor in (library.split_k if split else (1,))
+                for tile in library.tiles
+                if factor == 1 or depth >= factor * tile[2]
+            ],
+            dtype=np.int64,
         )
         return cls(m=rows[:, 0], n=rows[:, 1], k=rows[:, 2], split=rows[:, 3])
+
+    def depth(self, k: int) -> Ints:
+        """Elements of the inner dimension that one part of a split walks, in whole steps."""
+        share = -(-k // self.split)
+        depth: Ints = -(-share // self.k) * self.k
+        return depth
+
+    def tiling(self, index: int) -> Tiling:
+        """One entry as the mapping states it."""
+        return Tiling(*(int(column[index]) for column in (self.m, self.n, self.k, self.split)))
 
 
 def plan_matmul(op: Matmul, target: Target) -> KernelPlan:
     """A GEMM, or ``op.batch`` equal ones in one launch."""
-    a, b, out = (number_format(name) for name in (op.a, op.b, op.out))
     operands = _Operands(
-        a=a.bits_per_element / 8,
-        b=b.bits_per_element / 8,
-        out=out.bits_per_element / 8,
-        a_total=a.bytes(op.batch * op.m * op.k),
-        b_total=b.bytes(op.batch * op.k * op.n),
+        a=op.a,
+        b=op.b,
+        a_total=number_format(op.a).bytes(op.batch * op.m * op.k),
+        b_total=op.demand().weights,
     )
-    return _plan(op.name, op.m, op.n, op.k, op.batch, operands, (op.a, op.b), target)
+    written = op.demand().written
+    return _plan(op.name, (op.m, op.n, op.k), op.batch, operands, written, target)
 
 
 def plan_conv(op: Conv2d, target: Target) -> KernelPlan:
     """A convolution: the image is read once, its unfolded rows come from the cache."""
     demand = op.demand()
-    operands = _Operands(
-        a=number_format(op.a).bits_per_element / 8,
-        b=number_format(op.b).bits_per_element / 8,
-        out=number_format(op.out).bits_per_element / 8,
-        a_total=demand.read,
-        b_total=demand.weights,
-    )
-    return _plan(op.name, op.m, op.n, op.k, 1, operands, (op.a, op.b), target)
+    operands = _Operands(a=op.a, b=op.b, a_total=demand.read, b_total=demand.weights)
+    return _plan(op.name, (op.m, op.n, op.k), 1, operands, demand.written, target)
 
 
-def _tile_time(
-    target: Target, rate: float, m: Ints, n: Ints, depth: Ints, operands: _Operands
-) -> Floats:
-    """Seconds that one unit computes a whole tile: matrix units or operand feed, the slower.
-
-    The tile is padded to its full size, as the matrix instructions are. The feed is the operands
-    of the tile out of the last-level cache.
-    """
-    multiply = 2.0 * m * n * depth / rate
-    feed = (m * operands.a + n * operands.b) * depth / target.feed
-    result: Floats = np.maximum(multiply, feed)
-    return result
-
-
-def _reduction(target: Target, elements: float, split: Ints) -> Floats:
+def _reduction(target: Target, elements: int, split: Ints) -> Floats:
     """Seconds to add the partial sums of a split K: one more small kernel through the cache."""
-    moved = 2.0 * _PARTIAL * elements * split / (target.feed * target.units)
+    moved = 2.0 * _PARTIAL * elements * split / target.cache_bandwidth
     return np.where(split > 1, target.stack.fill + moved, 0.0)
 
 
 def _plan(
     name: str,
-    m: int,
-    n: int,
-    k: int,
+    shape: tuple[int, int, int],
     batch: int,
     operands: _Operands,
-    formats: tuple[str, str],
+    written: Bytes,
     target: Target,
 ) -> KernelPlan:
-    library = _Library.of(target, split=True)
-    matrix = target.matrix_format(*formats)
-    rate = target.matrix_rate(matrix, target.stack.matmul.efficiency)
-    share = -(-k // library.split)
-    depth = -(-share // library.k) * library.k
+    """``batch`` products of (m, n, k): the tile and split of least time, equal tiles.
+
+    The tile computes at its full size, as matrix instructions are padded, or waits for its
+    operands out of the cache.
+    """
+    m, n, k = shape
+    a, b = operands.element_bytes
+    library = _Library.of(target, k, split=True)
+    matrix = target.matrix_format(operands.a, operands.b)
+    rate = target.matrix_rate(matrix, target.stack.matmul.efficiency, operands.b, operands.a)
+    depth = library.depth(k)
     rows, columns = -(-m // library.m), -(-n // library.n)
     tiles = batch * rows * columns * library.split
-    compute = _tile_time(target, rate, library.m, library.n, depth, operands)
-    once = operands.a_total + operands.b_total
-    fabric = batch * float(k) * (m * columns * operands.a + n * rows * operands.b)
-    again = rereads(fabric, np.full(len(tiles), once), np.full(len(tiles), once), target.cache)
-    written = operands.out * batch * m * n
-    moved = (once + again + written) / tiles
-    extra = _reduction(target, float(batch * m * n), library.split)
-    # A split that leaves less than one step of the inner loop does nothing.
-    extra = np.where((library.split > 1) & (k // library.split < library.k), np.inf, extra)
+    fabric = float(batch * k) * (m * columns * a + n * rows * b)
+    again = rereads(fabric, operands.once, operands.once, target.cache)
+    extra = _reduction(target, batch * m * n, library.split)
     best = choose(
-        tiles, moved, compute, depth // library.k, extra,
-        units=target.units, bandwidth=target.bandwidth, cap=target.feed,
-    )  # fmt: skip
+        target,
+        tiles=tiles,
+        moved=(operands.once + again + written) / tiles,
+        multiply=np.asarray(2.0 * library.m * library.n * depth / rate, dtype=np.float64),
+        fed=(library.m * a + library.n * b) * depth,
+        steps=depth // library.k,
+        extra=extra,
+    )
     i = best.index
-    tile_m, tile_n, split = int(library.m[i]), int(library.n[i]), int(library.split[i])
-    a_share = operands.a_total + float(again[i]) * operands.a_total / once
-    b_share = operands.b_total + float(again[i]) * operands.b_total / once
-    # The ragged axis runs slowest, or the shorter of two, so that unlike tiles stand together.
-    ragged_m, ragged_n = m % tile_m > 0, n % tile_n > 0
-    rows_slow = rows[i] <= columns[i] if ragged_m == ragged_n else ragged_m
-    blocks = decompose((m, n), (tile_m, tile_n), (0, 1) if rows_slow else (1, 0))
-    index: dict[tuple[int, ...], int] = {}
-    classes: list[TileClass] = []
-    runs: list[tuple[int, int]] = []
-    for count, extent in blocks.runs():
-        if extent not in index:
-            index[extent] = len(classes)
-            high, wide = extent
-            classes.append(
-                TileClass(
-                    load=(
-                        a_share / batch * high / (m * int(columns[i]))
-                        + b_share / batch * wide / (n * int(rows[i]))
-                    )
-                    / (split * best.slabs),
-                    store=operands.out * high * wide / (split * best.slabs),
-                    compute=float(compute[i]) / best.slabs,
-                    flops=2.0 * high * wide * k / (split * best.slabs),
-                )
-            )
-        # Products of a batch, parts of a split and slabs follow each other tile by tile.
-        runs.append((count * batch * split * best.slabs, index[extent]))
     return KernelPlan(
-        kernel=Kernel(
-            name=name,
-            classes=tuple(classes),
-            runs=tuple(runs),
-            units=best.units,
-            bandwidth=target.bandwidth,
-            rate_cap=target.feed,
-            fixed=target.stack.fill + float(extra[i]),
+        kernel=equal_tiles(
+            name,
+            target,
+            best,
+            tiles=int(tiles[i]),
+            read=operands.once + float(again[i]),
+            written=written,
+            flops=2.0 * batch * m * n * k,
+            extra=float(extra[i]),
         ),
         format=matrix,
         roof=target.matrix_peak(matrix) * target.units,
-        tile=f"{tile_m}x{tile_n}x{int(library.k[i])}" + (f" split {split}" if split > 1 else ""),
+        tiling=library.tiling(i),
     )
 
 
 def plan_grouped(op: GroupedMatmul, target: Target) -> KernelPlan:
-    """One GEMM per expert in one launch, experts in order; experts without rows have no tiles."""
-    a, b, out = (number_format(name) for name in (op.a, op.b, op.out))
-    operands = _Operands(
-        a=a.bits_per_element / 8,
-        b=b.bits_per_element / 8,
-        out=out.bits_per_element / 8,
-        a_total=a.bytes(op.rows * op.k),
-        b_total=b.bytes(op.active * op.k * op.n),
-    )
-    library = _Library.of(target, split=False)
+    """One GEMM per expert in one launch, in expert order: a class of tiles per distinct count.
+
+    Every expert streams its own weights, so a tile of an expert with few rows moves as many bytes
+    for less work. Experts without rows have no tiles.
+    """
+    demand = op.demand()
+    operands = _Operands(a=op.a, b=op.b, a_total=demand.read, b_total=demand.weights)
+    a, b = operands.element_bytes
+    library = _Library.of(target, op.k, split=False)
     matrix = target.matrix_format(op.a, op.b)
-    rate = target.matrix_rate(matrix, target.stack.matmul.efficiency)
+    rate = target.matrix_rate(matrix, target.stack.matmul.efficiency, op.b, op.a)
     hit = Counter(count for count in op.counts if count)
-    columns = -(-op.n // library.n)
     heights = np.array(list(hit), dtype=np.int64)[:, None]
     many = np.array(list(hit.values()), dtype=np.int64)[:, None]
-    rows = (many * -(-heights // library.m)).sum(axis=0) if hit else np.zeros_like(library.m)
+    columns = -(-op.n // library.n)
+    rows = (many * -(-heights // library.m)).sum(axis=0)
     tiles = np.maximum(rows * columns, 1)
-    depth = -(-op.k // library.k) * library.k
-    compute = _tile_time(target, rate, library.m, library.n, depth, operands)
-    once = operands.a_total + operands.b_total
-    fabric = float(op.k) * (op.rows * columns * operands.a + op.n * rows * operands.b)
-    # An expert's own operands are all that one group of tiles shares.
-    share = np.full(len(tiles), once / max(1, op.active))
-    again = rereads(fabric, np.full(len(tiles), once), share, target.cache)
-    written = operands.out * op.rows * op.n
+    depth = library.depth(op.k)
+    fabric = float(op.k) * (op.rows * columns * a + op.n * rows * b)
+    # What one expert's tiles share is that expert's operands.
+    footprint = operands.once / max(1, op.active)
+    again = rereads(fabric, operands.once, footprint, target.cache)
     best = choose(
-        tiles, (once + again + written) / tiles, compute, depth // library.k,
-        np.zeros(len(tiles)),
-        units=target.units, bandwidth=target.bandwidth, cap=target.feed,
-    )  # fmt: skip
+        target,
+        tiles=tiles,
+        moved=(operands.once + again + demand.written) / tiles,
+        multiply=np.asarray(2.0 * library.m * library.n * depth / rate, dtype=np.float64),
+        fed=(library.m * a + library.n * b) * depth,
+        steps=depth // library.k,
+        extra=np.zeros(len(tiles)),
+    )
     i = best.index
-    tile_m, tile_n = int(library.m[i]), int(library.n[i])
-    scale = 1.0 + float(again[i]) / once if once else 1.0
-    a_row = scale * operands.a * op.k / int(columns[i])
-    b_column = scale * operands.b * op.k
-    index: dict[tuple[int, int, int], int] = {}
+    scale = 1.0 + float(again[i]) / operands.once if operands.once else 1.0
+    per_row: Bytes = scale * operands.a_total / max(1, op.rows)
+    per_expert: Bytes = scale * operands.b_total / max(1, op.active)
+    work: Flops = 2.0 * op.n * op.k
     classes: list[TileClass] = []
+    known: dict[int, tuple[int, int]] = {}
+    for count in sorted(hit):
+        entries = -(-count // int(library.m[i])) * int(columns[i]) * best.slabs
+        known[count] = (entries, len(classes))
+        classes.append(
+            TileClass(
+                load=(per_row * count + per_expert) / entries,
+                store=demand.written / op.rows * count / entries,
+                compute=best.compute / best.slabs,
+                flops=work * count / entries,
+            )
+        )
     runs: list[tuple[int, int]] = []
-    known: dict[int, list[tuple[int, int]]] = {}
-    for count in op.counts:
-        if not count:
-            continue
-        if count not in known:
-            high_tiles = -(-count // tile_m)
-            known[count] = []
-            for number, (high, wide) in decompose((count, op.n), (tile_m, tile_n)).runs():
-                key = (high, wide, high_tiles)
-                if key not in index:
-                    index[key] = len(classes)
-                    classes.append(
-                        TileClass(
-                            load=(a_row * high + b_column * wide / high_tiles) / best.slabs,
-                            store=operands.out * high * wide / best.slabs,
-                            compute=float(compute[i]) / best.slabs,
-                            flops=2.0 * high * wide * op.k / best.slabs,
-                        )
-                    )
-                known[count].append((number * best.slabs, index[key]))
-        for number, which in known[count]:
-            if runs and runs[-1][1] == which:
-                runs[-1] = (runs[-1][0] + number, which)
-            else:
-                runs.append((number, which))
+    for count in filter(None, op.counts):
+        entries, which = known[count]
+        if runs and runs[-1][1] == which:
+            entries += runs.pop()[0]
+        runs.append((entries, which))
     return KernelPlan(
         kernel=Kernel(
             name=op.name,
@@ -247,10 +219,9 @@ def plan_grouped(op: GroupedMatmul, target: Target) -> KernelPlan:
             runs=tuple(runs),
             units=best.units,
             bandwidth=target.bandwidth,
-            rate_cap=target.feed,
             fixed=target.stack.fill,
         ),
         format=matrix,
         roof=target.matrix_peak(matrix) * target.units,
-        tile=f"{tile_m}x{tile_n}x{int(library.k[i])}",
+        tiling=library.tiling(i),
     )

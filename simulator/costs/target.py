@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from simulator.errors import Fault, SpecError
 from simulator.specs.frozen import FrozenMap
 from simulator.specs.hardware import Accelerator, MemoryLevel
-from simulator.specs.precision import number_format
+from simulator.specs.precision import FORMATS, number_format
 from simulator.specs.stack import Stack
 from simulator.units import Bytes, BytesPerSecond, FlopsPerSecond
 
-UNIT_FEED = 64.0
-"""Bytes per clock that one unit pulls from the last-level cache where the device states no cache
-bandwidth: the figure that DeepGEMM's tile ranking uses for one SM (sm90.hpp, 2026-06)."""
+CACHE_PORT = 64.0
+"""Bytes per clock and unit out of the shared cache where the device states no bandwidth: the port
+of one SM in DeepGEMM's tile ranking (sm90.hpp, 2026-06), and of one CU's vector L1."""
+
+UNIT_FILL = 128.0
+"""Bytes per clock into the local memory of one unit where the device states no width: the width
+on every generation since Volta and CDNA 2."""
 
 _WIDER = {
     "fp4": "fp6",
@@ -67,12 +71,18 @@ class Target:
         return 0.0
 
     @property
-    def feed(self) -> BytesPerSecond:
-        """Bytes per second that one unit can pull from the last-level cache."""
-        clock = self.accelerator.compute.clock
+    def cache_bandwidth(self) -> BytesPerSecond:
+        """Bytes per second out of the cache that all units share."""
         level = self.accelerator.level("l2")
         total = None if level is None else _device_bandwidth(self.accelerator, level)
-        return UNIT_FEED * clock if total is None else total / self.units
+        return CACHE_PORT * self.accelerator.compute.clock * self.units if total is None else total
+
+    @property
+    def fill(self) -> BytesPerSecond:
+        """Most bytes per second from the cache into the local memory of one unit."""
+        level = self.accelerator.level("lds")
+        width = UNIT_FILL if level is None or level.per_clock is None else level.per_clock
+        return width * self.accelerator.compute.clock
 
     def matrix_format(self, *formats: str) -> str:
         """The format in which the matrix units multiply operands of these formats.
@@ -99,12 +109,19 @@ class Target:
             ]
         )
 
-    def matrix_rate(self, name: str, library: FrozenMap[str, float]) -> FlopsPerSecond:
-        """FLOP/s of one unit in ``name`` at the held clock with the library's efficiency."""
+    def matrix_rate(
+        self, name: str, library: FrozenMap[str, float], *operands: str
+    ) -> FlopsPerSecond:
+        """FLOP/s of one unit in ``name`` at the held clock with the library's efficiency.
+
+        The library's entry for an operand's own format (fp8_block, nvfp4) goes before the one for
+        the rate that multiplies it.
+        """
         compute = self.accelerator.compute
         clock = compute.held_clock or compute.clock
-        share = library[name] if name in library else library["default"]
-        return compute.matrix[name] * clock * share
+        own = [entry for entry in operands if (FORMATS[entry].compute or entry) == name]
+        entry = next((entry for entry in (*own, name) if entry in library), "default")
+        return compute.matrix[name] * clock * library[entry]
 
     def matrix_peak(self, name: str) -> FlopsPerSecond:
         """FLOP/s of one unit in ``name`` at the data-sheet clock."""

@@ -254,7 +254,7 @@ def _gather(passes: list[_Pass], target: Target) -> Iterator[OpUse]:
             bytes=line["bytes"],
             format=plan.format,
             roof=plan.roof,
-            tile=plan.tile,
+            tile=str(plan.tiling),
             units=plan.kernel.units,
         )
     if gaps > 0:
