@@ -108,6 +108,8 @@ def _kinds(fields: Fields, family: Family, count: int) -> list[str]:
             return [FULL] * count
     if family.last_full:
         kinds[-1] = FULL
+    if family.windows == "none" and SLIDING not in kinds:
+        return kinds
     windowed = fields.optional("sliding_window", least=0)
     if family.windows_key is not None and not flag(fields, family.windows_key):
         windowed = None
@@ -168,16 +170,13 @@ def _attentions(
     if family.latent and (fields.raw("use_mla") is None or fields.flag("use_mla")):
         return dict.fromkeys(kinds, _latent(fields))
     base = _grouped(fields, family, hidden)
-    window, chunk = fields.optional("sliding_window", least=0), None
-    if family.windows == "no_rope":
-        chunk = fields.optional("attention_chunk_size")
     found: dict[str, Attention | LatentAttention] = {FULL: base}
     if family.experts == "gemma4":
         found[FULL] = _global(fields, base)
     if SLIDING in kinds:
-        found[SLIDING] = replace(base, window=window or 1)
+        found[SLIDING] = replace(base, window=fields.whole("sliding_window"))
     if CHUNKED in kinds:
-        found[CHUNKED] = replace(base, chunk=chunk or 1)
+        found[CHUNKED] = replace(base, chunk=fields.whole("attention_chunk_size"))
         # Only layers with rotary positions normalise queries and keys, and these have chunks.
         found[FULL] = replace(base, qk_norm="none")
     return found

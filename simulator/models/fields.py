@@ -53,7 +53,9 @@ class Fields:
         line = self.tree.line(path)
         if line is None:
             line = self.tree.line(self.prefix)
-        self.faults.append(Fault(self.tree.file, line, path, found, fix))
+        fault = Fault(self.tree.file, line, path, found, fix)
+        if fault not in self.faults:
+            self.faults.append(fault)
 
     def check(self) -> None:
         """Raise SpecError with every fault noted so far."""

@@ -22,7 +22,10 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 @dataclass(frozen=True, slots=True)
 class JsonTree:
-    """The object of one file; ``lines`` maps a dotted path such as ``a.b[2]`` to its line."""
+    """The object of one file; ``lines`` maps a dotted path such as ``a.b[2]`` to its line.
+
+    The empty path is the object itself.
+    """
 
     file: str
     data: Mapping[str, Any]
@@ -92,7 +95,7 @@ def _refusal(file: str, line: int | None, found: str, fix: str = "") -> SpecErro
 
 def _scan(text: str, file: str) -> tuple[dict[str, int], list[Fault]]:
     """Lines of all keys of valid JSON; faults for double keys and numbers that are none."""
-    lines: dict[str, int] = {}
+    lines: dict[str, int] = {"": text.count("\n", 0, text.index("{")) + 1}
     faults: list[Fault] = []
     # Each open container: its path, and the index of its next item, or None for an object.
     stack: list[list[Any]] = []
