@@ -38,7 +38,7 @@ def check_model(path: str | Path) -> list[Fault]:
 
 
 def is_config(name_or_path: str | Path) -> bool:
-    """Whether a config.json is meant: by suffix, by the brace at its start, or a folder with one."""
+    """Whether a config.json is meant: by suffix, by its first brace, or a folder with one."""
     path = _config(Path(name_or_path))
     if path.suffix.lower() == ".json":
         return True

@@ -89,7 +89,10 @@ def quantise(
     for mine in found:
         for part, short in mine.items():
             counts.setdefault(part, Counter())[short] += 1
-    usual: dict[Part, str] = {part: tally.most_common(1)[0][0] for part, tally in counts.items()}
+    usual: dict[Part, str] = {
+        part: max(tally, key=lambda short: (tally[short], short != default))
+        for part, tally in counts.items()
+    }
     head = recipe.format_of("lm_head") if recipe.head else None
     if head is not None:
         usual["head"] = head

@@ -31,7 +31,7 @@ class Convolution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residual:
-    """Norm, convolution, time projection, norm, convolution, and a 1 x 1 shortcut if widths differ."""
+    """Norm, convolution, time projection, norm, convolution; a 1 x 1 shortcut if widths differ."""
 
     name: str
     inputs: int
