@@ -86,10 +86,12 @@ def flag(fields: Fields, value: Flag) -> bool:
 
 
 def _activation(fields: Fields, family: Family) -> str:
-    name = fields.text("hidden_activation", "hidden_act", "mlp_hidden_act", "activation_function")
+    # Files may carry an older key beside the one that counts.
+    keys = ("hidden_activation", "hidden_act", "mlp_hidden_act", "activation_function")
+    names = [fields.text(key) for key in keys]
+    name = next((name for name in names if name is not None), None)
     if name is not None and name not in _ACTIVATIONS:
-        key = fields.first("hidden_activation", "hidden_act", "mlp_hidden_act")
-        fields.fault(key, f"activation {name!r} is not supported yet")
+        fields.fault(keys[names.index(name)], f"activation {name!r} is not supported yet")
     kind = family.activation if name is None else _ACTIVATIONS.get(name, family.activation)
     return "clamped_silu" if family.clamped else kind
 

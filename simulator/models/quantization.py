@@ -189,7 +189,8 @@ def _integer(config: Fields, bits: int, group: Any, key: str) -> str:
     """The format of integer weights with one 16-bit scale per group."""
     if bits == 8:
         return "int8"
-    short = {128: "int4", 64: "int4_g64", 32: "int4_g32"}.get(group if bits == 4 else 0)
+    known = {128: "int4", 64: "int4_g64", 32: "int4_g32"}
+    short = known.get(group) if bits == 4 and isinstance(group, int) else None
     if short is None:
         found = f"{bits} bits in groups of {group!r} are not supported yet"
         config.fault(key, found, "known: 8 bits; 4 bits in groups of 32, 64 or 128")

@@ -57,7 +57,9 @@ MLA: dict[str, Any] = {
     "n_group": 4,
     "topk_group": 2,
 }
-FAMILIES = json.loads(Path(__file__).with_name("families.json").read_text())["models"]
+HERE = Path(__file__).parent
+FAMILIES = json.loads((HERE / "families.json").read_text())["models"]
+PUBLISHED = json.loads((HERE / "published.json").read_text())["models"]
 
 
 def read(config: dict[str, Any], drop: tuple[str, ...] = (), **changes: Any) -> Transformer:
@@ -93,6 +95,11 @@ def test_parameters_are_those_of_the_reference_modules(entry: dict[str, Any]) ->
     model = read(entry["config"])
     assert parameters(model) == entry["parameters"]
     assert kinds(model) == entry.get("layer_types", kinds(model))
+
+
+@pytest.mark.parametrize("entry", PUBLISHED, ids=lambda entry: entry["name"])
+def test_parameters_are_the_published_ones(entry: dict[str, Any]) -> None:
+    assert parameters(read(entry["config"])) == entry["parameters"]
 
 
 def test_llama_3_1_8b_is_read_as_the_catalogue_has_it() -> None:
@@ -381,6 +388,22 @@ def test_an_unknown_family_is_refused_by_name() -> None:
     assert faults(LLAMA, drop=("model_type",)) == ["model_type: missing"]
     by_class = read(LLAMA, drop=("model_type",), architectures=["LlamaForCausalLM"])
     assert parameters(by_class) == 8_030_261_248
+
+
+def test_an_older_key_beside_the_one_that_counts_is_no_fault() -> None:
+    gemma = {**LLAMA, "model_type": "gemma", "head_dim": 256}
+    both = read(gemma, hidden_act="silu", hidden_activation="gelu_pytorch_tanh")
+    ffn = both.groups[0].layers[0].ffn
+    assert isinstance(ffn, DenseFFN)
+    assert ffn.activation == "gelu"
+    assert read(LLAMA, model_max_length=7).max_context == 131_072
+    assert faults(LLAMA, hidden_act="xielu") == [
+        "hidden_act: activation 'xielu' is not supported yet"
+    ]
+
+
+def test_two_names_of_one_size_must_agree() -> None:
+    assert faults({**MLA, "num_experts": 8}) == ["num_experts: 8, but n_routed_experts is 16"]
 
 
 def test_keys_without_effect_on_shapes_change_nothing() -> None:
