@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.models.families import Experts, Family, Key
+from simulator.models.families import Experts, Family
 from simulator.models.fields import Fields
 from simulator.specs.workload import DenseFFN, MoE, Router
 
@@ -35,8 +35,7 @@ def experts_by_layer(
     fields: Fields, family: Family, count: int, activation: str
 ) -> tuple[list[DenseFFN], list[MoE | None]]:
     """The dense network of each layer, and its experts or None. Faults are noted."""
-    bias = family.ffn_bias
-    biased = fields.flag(bias.name, default=bias.default) if isinstance(bias, Key) else bias
+    biased = fields.rule(family.ffn_bias)
     style = None if family.experts is None else _STYLES[family.experts]
     if style is None or not _is_sparse(fields, family):
         width = fields.whole("intermediate_size")
@@ -94,8 +93,7 @@ def _router(fields: Fields, family: Family, experts: int) -> Router:
         fields.fault("scoring_func", f"{scoring!r} is not supported yet")
     sigmoid = family.sigmoid if scoring is None else scoring == "sigmoid"
     method = fields.text("topk_method")
-    bias = family.choice_bias
-    biased = fields.flag(bias.name, default=bias.default) if isinstance(bias, Key) else bias
+    biased = fields.rule(family.choice_bias)
     if method is not None:
         biased = method == "noaux_tc"
     groups = fields.whole("n_group", default=1, least=0) or 1
@@ -172,12 +170,9 @@ def _hunyuan_shared(fields: Fields, width: int) -> tuple[int, int]:
     return shared, shared * width
 
 
-def _all_layers_if(name: str, skipped: int) -> Callable[[Fields, int], Sequence[bool]]:
-    def sparse(fields: Fields, count: int) -> Sequence[bool]:
-        first = fields.whole(name, default=skipped, least=0)
-        return [index >= first for index in range(count)]
-
-    return sparse
+def _hunyuan_layers(fields: Fields, count: int) -> Sequence[bool]:
+    first = fields.whole("moe_layer_num_skipped", default=0, least=0)
+    return [index >= first for index in range(count)]
 
 
 def _deepseek_layers(fields: Fields, count: int) -> Sequence[bool]:
@@ -247,6 +242,6 @@ _STYLES: dict[Experts, _Style] = {
     "hunyuan": _Style(
         width=("moe_intermediate_size",),
         shared=_hunyuan_shared,
-        sparse=_all_layers_if("moe_layer_num_skipped", 0),
+        sparse=_hunyuan_layers,
     ),
 }

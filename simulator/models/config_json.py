@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from simulator.models.config_layers import flag, group_layers, read_layers
+from simulator.models.config_layers import group_layers, read_layers
 from simulator.models.families import FAMILIES, Family
 from simulator.models.fields import Fields
 from simulator.models.json_tree import JsonTree, read_json
@@ -35,7 +35,8 @@ def read_config(path: str | Path) -> Transformer:
     """
     path = Path(path)
     tree = read_json(path)
-    name = path.absolute().parent.name if path.stem.lower() == "config" else path.stem
+    folder = path.absolute().parent.name
+    name = folder if folder and path.stem.lower() == "config" else path.stem
     return model_from_json(tree, name, quantization_beside(path))
 
 
@@ -55,7 +56,7 @@ def model_from_json(tree: JsonTree, name: str, beside: JsonTree | None = None) -
     dtype = _dtype(fields, outer)
     mtp_layers = sum(fields.whole(key, default=0, least=0) for key in family.mtp_keys)
     tied = _tied(fields, outer, family)
-    head_bias = flag(fields, family.head_bias)
+    head_bias = fields.rule(family.head_bias)
     max_context = _max_context(fields)
     recipe = read_quantization(fields, outer, beside)
     _check_rest(fields, family)

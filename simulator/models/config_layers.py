@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from simulator.models.config_experts import experts_by_layer
-from simulator.models.families import Family, Flag, Key
+from simulator.models.families import Family
 from simulator.models.fields import Fields
 from simulator.specs.workload import Attention, DenseFFN, LatentAttention, Layer, LayerGroup
 
@@ -80,11 +80,6 @@ def _repeats(layers: Sequence[Layer], start: int, period: int) -> int:
     return (end - start) // period
 
 
-def flag(fields: Fields, value: Flag) -> bool:
-    """A flag that the family fixes, or that a key sets."""
-    return fields.flag(value.name, default=value.default) if isinstance(value, Key) else value
-
-
 def _activation(fields: Fields, family: Family) -> str:
     # Files may carry an older key beside the one that counts.
     keys = ("hidden_activation", "hidden_act", "mlp_hidden_act", "activation_function")
@@ -113,7 +108,7 @@ def _kinds(fields: Fields, family: Family, count: int) -> list[str]:
     if family.windows == "none" and SLIDING not in kinds:
         return kinds
     windowed = fields.optional("sliding_window", least=0)
-    if family.windows_key is not None and not flag(fields, family.windows_key):
+    if family.windows_key is not None and not fields.rule(family.windows_key):
         windowed = None
     chunk = fields.optional("attention_chunk_size") if family.windows == "no_rope" else None
     if SLIDING in kinds and not windowed and family.windows_key is None:
@@ -137,7 +132,7 @@ def _kinds_by_rule(fields: Fields, family: Family, count: int) -> list[str]:
     if family.windows == "all":
         return [SLIDING] * count
     if family.windows == "late":
-        if family.windows_key is not None and not flag(fields, family.windows_key):
+        if family.windows_key is not None and not fields.rule(family.windows_key):
             return full
         first = fields.whole("max_window_layers", least=0)
         return [SLIDING if index >= first else FULL for index in range(count)]
@@ -195,15 +190,15 @@ def _grouped(fields: Fields, family: Family, hidden: int) -> Attention:
         fields.fault("num_key_value_heads", found)
         kv_heads = heads
     norm = family.qk_norm
-    if family.qk_norm_key is not None and not flag(fields, family.qk_norm_key):
+    if family.qk_norm_key is not None and not fields.rule(family.qk_norm_key):
         norm = "none"
     return Attention(
         heads=heads,
         kv_heads=kv_heads,
         head_dim=_head_dim(fields, family, hidden, heads),
         sinks=family.sinks,
-        qkv_bias=flag(fields, family.qkv_bias),
-        out_bias=flag(fields, family.out_bias),
+        qkv_bias=fields.rule(family.qkv_bias),
+        out_bias=fields.rule(family.out_bias),
         qk_norm=norm,
     )
 
@@ -223,9 +218,6 @@ def _head_dim(fields: Fields, family: Family, hidden: int, heads: int) -> int:
 
 def _latent(fields: Fields) -> LatentAttention:
     """Multi-head latent attention. ``q_lora_rank`` is null where queries are not compressed."""
-    if fields.has("q_lora_rank") and not fields.has("kv_lora_rank"):
-        found = "given without kv_lora_rank: this kind of attention is not known"
-        fields.fault("q_lora_rank", found)
     if "q_lora_rank" not in fields.data:
         fields.fault("q_lora_rank", "missing", "give the rank, or null for none")
     heads = fields.whole("num_attention_heads")
@@ -283,13 +275,13 @@ def _block_layers(fields: Fields, family: Family, hidden: int, count: int) -> tu
         fields.fault("block_configs", found, "give one entry per layer")
         return ()
     fields.raw("num_key_value_heads", "intermediate_size")
-    act, bias = _activation(fields, family), flag(fields, family.ffn_bias)
+    act, bias = _activation(fields, family), fields.rule(family.ffn_bias)
     base = Attention(
         heads=heads,
         kv_heads=heads,
         head_dim=head_dim,
-        qkv_bias=flag(fields, family.qkv_bias),
-        out_bias=flag(fields, family.out_bias),
+        qkv_bias=fields.rule(family.qkv_bias),
+        out_bias=fields.rule(family.out_bias),
     )
     layers = []
     for index, entry in enumerate(blocks):

@@ -21,6 +21,7 @@ class Key:
 
 
 Flag = bool | Key
+"""A flag that the family fixes, or that a key sets."""
 Experts = Literal[
     "mixtral", "qwen2", "qwen3", "deepseek", "llama4", "granite", "gemma4", "ernie", "hunyuan"
 ]

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from simulator.errors import Fault, SpecError
+from simulator.models.families import Flag, Key
 from simulator.models.json_tree import JsonTree
 
 MOST = 1 << 40
@@ -124,6 +125,10 @@ class Fields:
             self.fault(self.first(*names), f"{_shown(value)} is neither true nor false")
             return False
         return value
+
+    def rule(self, flag: Flag) -> bool:
+        """A flag of a family: fixed, or set by a key."""
+        return self.flag(flag.name, default=flag.default) if isinstance(flag, Key) else flag
 
     def text(self, *names: str) -> str | None:
         """A string, or None where the key is absent or null."""
