@@ -110,6 +110,10 @@ def _experts_suffice(values: Values) -> Broken:
     if experts and router and experts % router.groups:
         found = f"{experts} experts in {router.groups} groups"
         yield "router", found, "groups of experts are of equal size"
+    shared, width = values.get("shared_experts", 0), values.get("shared_width", 0)
+    if bool(shared) != bool(width):
+        found = f"{width} for {shared} shared experts"
+        yield "shared_width", found, "state both, the width of all of them together"
 
 
 @_rule(Router)

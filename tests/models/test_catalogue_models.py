@@ -15,6 +15,7 @@ from simulator.models.arithmetic import (
     weight_bytes,
 )
 from simulator.models.load import check_model, load_workload
+from simulator.specs.overrides import parse_overrides
 from simulator.specs.workload import Transformer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -151,3 +152,9 @@ def test_the_catalogue_says_what_the_configuration_says(workload: str, name: str
         "max_context", "formats", "kv_format", "activation_format",
     ):  # fmt: skip
         assert getattr(ours, field) == getattr(theirs, field), field
+
+
+def test_shared_experts_and_their_width_belong_together() -> None:
+    path = "groups.1.layers.0.ffn.shared_width=0"
+    with pytest.raises(SpecError, match="0 for 1 shared experts"):
+        load_workload("deepseek-v3", parse_overrides([path]))
