@@ -21,7 +21,7 @@ from simulator.specs.shape import Record, Variants, shape_of
 from simulator.specs.stack import Stack
 from simulator.specs.variant import OWN, merge
 from simulator.specs.workload import Model
-from simulator.specs.yaml_tree import Mapping, Scalar, Scope, Sequence, read_tree
+from simulator.specs.yaml_tree import Mapping, Scalar, Scope, Sequence, brief, read_tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +109,10 @@ class Catalog:
     def written(self, path: Path) -> Written:
         """The tree of one file as it is written; raises SpecError where there is none."""
         absolute = Path(os.path.abspath(path))
-        try:
-            status = path.stat()
-            stamp = (status.st_mtime_ns, status.st_size)
-        except (OSError, ValueError):
-            stamp = (0, 0)
-        return _written(absolute, self.shown(path), stamp)
+        if not (absolute.is_relative_to(self.root) and absolute.is_file()):
+            return _read(path, self.shown(path))
+        status = absolute.stat()
+        return _read_once(absolute, self.shown(path), status.st_mtime_ns, status.st_size)
 
     def tree(self, kind: str, path: Path) -> Written:
         """The tree of a spec, its base merged in, each value with its source and basis."""
@@ -131,25 +129,24 @@ class Catalog:
         return tree, tuple(faults)
 
     def base(self, kind: str, path: Path, tree: Mapping, faults: list[Fault]) -> Mapping | None:
-        """The tree of the file that ``tree`` is a variant of, or None."""
+        """The tree of the file that ``tree`` is a variant of, or None where it is none.
+
+        Raises SpecError where there is no such base, for then nothing more can be said.
+        """
         node = tree.items.get("base")
         if node is None:
             return None
         name = node.text if isinstance(node, Scalar) else ""
         beside = path.parent / f"{name}.yaml"
         try:
-            other = beside if name and beside.is_file() else self.find(kind, name)
-            base, found = self.written(other)
+            base, found = self.written(beside if beside.is_file() else self.find(kind, name))
         except UnknownNameError as error:
-            faults.append(node.place.fault("base", str(error)))
-            return None
-        except SpecError as error:
-            faults.extend(error.faults)
-            return None
+            raise SpecError([*faults, node.place.fault("base", str(error))]) from None
         faults.extend(found)
         if "base" in base.items:
-            fix = f"name {base.text('base')!r}, or state what differs here"
-            faults.append(node.place.fault("base", f"{name!r} is a variant itself", fix))
+            fix = f"name {brief(base.text('base') or '')!r}, or state what differs here"
+            fault = node.place.fault("base", f"{brief(name)!r} is a variant itself", fix)
+            raise SpecError([*faults, fault])
         return base
 
 
@@ -162,9 +159,13 @@ def plain(name: str) -> str:
     return name.strip().lower().replace("_", "-").replace(" ", "-")
 
 
-@lru_cache(maxsize=256)
-def _written(path: Path, shown: str, stamp: tuple[int, int]) -> Written:
-    """A file is read again only when its time or size changes."""
+def _read(path: Path, shown: str) -> Written:
     faults: list[Fault] = []
     tree = read_tree(path, shown, faults)
     return tree, tuple(faults)
+
+
+@lru_cache(maxsize=256)
+def _read_once(path: Path, shown: str, time: int, size: int) -> Written:
+    """A file of the catalogue is read again only when its time or size changes."""
+    return _read(path, shown)

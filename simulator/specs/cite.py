@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from simulator.errors import Fault, nearest
 from simulator.specs.hardware import BASES
-from simulator.specs.yaml_tree import Mapping, Node, Scalar, Scope, Sequence, brief, label
+from simulator.specs.yaml_tree import Mapping, Node, Scalar, Scope, Sequence, brief, join, label
 
 _CITATION = ("source", "basis", "note")
 
@@ -73,7 +73,7 @@ class _Citing:
             return replace(node, scope=scope)
         if isinstance(node, Sequence):
             listed = [
-                self.node(item, scope, f"{path}.{label(item, at)}")
+                self.node(item, scope, join(path, label(item, at)))
                 for at, item in enumerate(node.items)
             ]
             return Sequence(node.place, tuple(listed))
@@ -86,7 +86,7 @@ class _Citing:
                 self.faults.append(node.keys[key].fault(path, f"unknown key {key!r}", fix))
             return self.node(node.items["value"], inner, path)
         items = {
-            key: self.node(child, inner, f"{path}.{key}")
+            key: self.node(child, inner, join(path, key))
             for key, child in node.items.items()
             if key not in _CITATION
         }
@@ -97,10 +97,10 @@ class _Citing:
         source, basis = node.items.get("source"), node.items.get("basis")
         note = node.items.get("note")
         if note is not None and not isinstance(note, Scalar):
-            self.faults.append(note.place.fault(f"{path}.note".strip("."), "is no text"))
+            self.faults.append(note.place.fault(join(path, "note"), "is no text"))
         return Scope(
-            outer.source if source is None else self.source(source, f"{path}.source".strip(".")),
-            outer.basis if basis is None else self.basis(basis, f"{path}.basis".strip(".")),
+            outer.source if source is None else self.source(source, join(path, "source")),
+            outer.basis if basis is None else self.basis(basis, join(path, "basis")),
         )
 
     def source(self, node: Node, path: str) -> str:

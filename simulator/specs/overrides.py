@@ -29,6 +29,7 @@ from simulator.specs.yaml_tree import (
     Scalar,
     Scope,
     Sequence,
+    join,
     label,
     parse_text,
 )
@@ -149,11 +150,15 @@ def _value(override: Override, faults: list[Fault]) -> Node:
     text = override.value
     if text[0] not in "[{\"'":
         return Scalar(_HERE, text, scope=_SCOPE)
+    found: list[Fault] = []
+    node: Node | None = Scalar(_HERE, "", broken=True)
     try:
-        node = parse_text(text, _HERE, faults)
+        node = parse_text(text, _HERE, found)
     except SpecError as error:
-        faults.extend(Fault(OPTION, None, override.path, f.found, f.fix) for f in error.faults)
-        return Scalar(_HERE, "", broken=True)
+        found = list(error.faults)
+    for fault in found:
+        path = join(override.path, fault.path) if fault.path else override.path
+        faults.append(_HERE.fault(path, fault.found, fault.fix))
     return Scalar(_HERE, "") if node is None else cite_as(node, _SCOPE)
 
 

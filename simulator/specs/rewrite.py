@@ -10,8 +10,8 @@ from typing import Any
 
 from simulator.specs.hardware import Provenance
 from simulator.specs.shape import Listing, Number, Record, Shape, Table, Text, Variants, fields_of
-from simulator.specs.validate import join, list_path
-from simulator.specs.yaml_tree import Mapping, Node, Place, Scalar, Scope, Sequence
+from simulator.specs.validate import list_path
+from simulator.specs.yaml_tree import Mapping, Node, Place, Scalar, Scope, Sequence, join
 
 
 def tree_of(spec: Any) -> Mapping:

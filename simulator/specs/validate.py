@@ -37,6 +37,7 @@ from simulator.specs.yaml_tree import (
     Scalar,
     Sequence,
     brief,
+    join,
     label,
 )
 from simulator.units import QuantityError, parse
@@ -79,11 +80,6 @@ def sort_faults(faults: Items[Fault]) -> list[Fault]:
         more = f"and at least {len(ordered) - MAX_FAULTS} more faults"
         return [*ordered[:MAX_FAULTS], Fault(last.file, last.line, "", more)]
     return ordered
-
-
-def join(path: str, name: str) -> str:
-    """A dotted path one step further."""
-    return f"{path}.{name}" if path else name
 
 
 def list_path(path: str) -> str:
@@ -263,7 +259,7 @@ class _Reading:
             elif value is not dataclasses.MISSING:
                 values[name] = value
         for name, found, fix in broken_rules(shape.cls, values):
-            place = node.items.get(name, node).place
+            place = node.where(name)
             sound = self.fault(place, join(path, name), found, fix) is None
         return shape.cls(**values) if sound else _INVALID
 

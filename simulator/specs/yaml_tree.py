@@ -114,6 +114,13 @@ class Mapping:
         items = {key: node for key, node in self.items.items() if key not in keys}
         return Mapping(self.place, items, self.keys)
 
+    def where(self, key: str) -> Place:
+        """The place of a scalar, or else of its key, unless the value came from elsewhere."""
+        node, place = self.items.get(key), self.keys.get(key, self.place)
+        if node is not None and (isinstance(node, Scalar) or node.place.file != place.file):
+            return node.place
+        return place
+
     def text(self, key: str) -> str | None:
         """The text at ``key``, or None where there is none or it is no scalar."""
         node = self.items.get(key)
@@ -135,6 +142,11 @@ def label(node: Node, index: int) -> str:
         if name.isprintable() and 0 < len(name) <= MAX_KEY:
             return name
     return str(index)
+
+
+def join(path: str, name: str) -> str:
+    """A dotted path one step further."""
+    return f"{path}.{name}" if path else name
 
 
 def brief(text: str) -> str:
@@ -203,7 +215,7 @@ def parse_text(text: str, where: Place, faults: list[Fault]) -> Node | None:
             builder.take(event)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        if "end of stream" in f"{error.problem}" and error.context_mark:
+        if mark and error.context_mark and mark.line >= len(text.rstrip().split("\n")):
             mark = error.context_mark  # Where it opened says more than where the file ends.
         place = builder.place(mark) if mark else where
         raise SpecError([*faults, place.fault("", *_explain(error, text))]) from None
