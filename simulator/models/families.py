@@ -219,6 +219,13 @@ FAMILIES: Mapping[str, Family] = {
     "deepseek_v2": _DEEPSEEK_V2,
     "deepseek_v3": _DEEPSEEK_V3,
     "kimi_k2": _DEEPSEEK_V3,
+    "mistral4": _DEEPSEEK_V2,
+    "minicpm3": Family(
+        tied=True,
+        latent=True,
+        expects={"attention_bias": (False,), "mlp_bias": (False,)},
+        inert=frozenset({"dim_model_base", "scale_depth"}),
+    ),
     "gemma": _GEMMA,
     "gemma2": _GEMMA2,
     "gemma3_text": _GEMMA3,
@@ -273,6 +280,7 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "glm": _GLM,
     "glm4": replace(_GLM, norms=4),
+    "glm4v_text": Family(tied=None, qkv_bias=True, norms=4),
     "glm4_moe": _GLM4_MOE,
     "glm4v_moe_text": replace(
         _GLM4_MOE, tied=None, qkv_bias=Key("attention_bias", True), qk_norm="none", mtp_keys=()
