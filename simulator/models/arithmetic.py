@@ -116,12 +116,12 @@ def tokens_that_fit(model: Model, capacity: Bytes) -> int | None:
 
     The inverse of ``kv_bytes_at``, which is not linear where layers have windows.
     """
+    if kv_bytes_at(model, float("inf")) <= capacity:
+        return None
     if kv_bytes_at(model, 1) > capacity:
         return 0
     bound = 1
     while kv_bytes_at(model, 2 * bound) <= capacity:
-        if kv_bytes_at(model, 2 * bound) == kv_bytes_at(model, float("inf")):
-            return None
         bound *= 2
     low, high = bound, 2 * bound
     while high - low > 1:

@@ -237,6 +237,7 @@ def test_a_cache_of_windows_alone_never_fills() -> None:
     assert tokens_that_fit(windows, kv_bytes_at(windows, 16) - 1) == 15
     assert tokens_that_fit(windows, 0.0) == 0
     assert tokens_that_fit(load_workload("sdxl"), 0.0) is None
+    assert tokens_that_fit(model("llama-3.1-8b"), float("inf")) is None
 
 
 ATTENTIONS = st.one_of(
