@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from simulator.report import legend, numbers, palette, roofs
+from simulator.report.facts import title
 from simulator.report.picture import TEXT, Axis, Ceiling, Key, Mark, Picture, Words
 from simulator.report.placement import Box, Line, Sheet, Spot, around, text_width
 from simulator.report.ranking import ranked
-from simulator.report.table import title
 from simulator.result import OpUse, Result
 
 LARGEST, SMALLEST = 18.0, 4.0

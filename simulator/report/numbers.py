@@ -154,6 +154,11 @@ def utilisation(fraction: float | None) -> str:
     return f"{100 * fraction:.{1 if fraction >= 0.00995 else 2}f} %"
 
 
+def length(fraction: float) -> str:
+    """A fraction of a line as a CSS length; not for readers."""
+    return f"{100 * min(1.0, max(0.0, fraction)):.4f}%"
+
+
 def align(cells: Sequence[str], fill: str = " ", point: str = " ") -> list[str]:
     """Cells of one column padded on the right so that their decimal points stand in line.
 

@@ -78,9 +78,10 @@ _KIND: dict[Bound, str] = {
 def caption(result: Result) -> str:
     """The finding, what is not drawn, and the warnings."""
     sentences = [finding(result)]
-    hidden = sum(1 for op in result.ops if op.time <= 0 or op.bytes <= 0)
+    hidden = [numbers.plain(op.name) for op in ranked(result) if op.time <= 0 or op.bytes <= 0]
     if hidden:
-        sentences.append(f"Not drawn, as they take no time or move nothing: {hidden}.")
+        names = ", ".join(hidden) if len(hidden) <= 3 else numbers.count(len(hidden)) + " operators"
+        sentences.append(f"Not drawn, as nothing is moved or no time passes: {names}.")
     if len(result.ops) > DRAWN:
         sentences.append(f"The longest {DRAWN} of {numbers.count(len(result.ops))} are drawn.")
     sentences += [f"Warning: {numbers.plain(text).rstrip('.')}." for text in result.warnings]

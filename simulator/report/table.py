@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from simulator.report import numbers, palette
+from simulator.report.facts import facts, title, trust
 from simulator.report.ranking import lines, of_roof
 from simulator.result import Bound, Result
 
@@ -25,72 +26,12 @@ if TYPE_CHECKING:
 
 NARROWEST = 40
 
-LATENCY = {"decode": "step time", "prefill": "prefill time", "generate": "request time"}
-"""What ``latency`` is called in a phase; elsewhere it is a step."""
-
 _INDENT = 2
 _GAP = 2
 _LABEL = 12
 _LEAST_NAME = 14
 _DROPPED = (11, 10, 9, 8, 7, 2, 6, 1, 5)
 """Columns of the operator table in the order in which a narrow sheet loses them."""
-
-
-def rate_unit(result: Result) -> str:
-    """Unit of the throughput."""
-    return "tok/s" if result.unit == "tokens" else "samples/s"
-
-
-def counted(result: Result) -> str:
-    """What the throughput counts, with its denominator."""
-    kinds = {"decode": "output tokens", "prefill": "input tokens", "generate": "output tokens"}
-    return (
-        f"{kinds.get(result.phase, 'tokens') if result.unit == 'tokens' else 'samples'}, 1 device"
-    )
-
-
-def title(result: Result) -> list[str]:
-    """What ran, in parts: workload, phase and device first, then format and sizes."""
-    sizes = {
-        "batch": result.batch,
-        "input": result.input,
-        "output": result.output,
-        "context": result.context,
-    }
-    return [
-        numbers.plain(f"{result.workload} {result.phase} on {result.hardware}"),
-        numbers.plain(result.dtype),
-        *(f"{name} {numbers.count(size)}" for name, size in sizes.items() if size is not None),
-    ]
-
-
-def facts(result: Result) -> list[tuple[str, str]]:
-    """The answer in short lines of label and text."""
-    found = [
-        (LATENCY.get(result.phase, "step time"), _latency(result)),
-        ("throughput", _throughput(result)),
-        ("bound by", _binding(result)),
-        ("memory", _memory(result)),
-    ]
-    if result.phases:
-        parts = (f"{part.name} {numbers.quantity(part.latency, 's')}" for part in result.phases)
-        found.append(("phases", numbers.plain(", ".join(parts))))
-    if result.energy is not None:
-        each = numbers.quantity(result.energy / result.work, "J") if result.work else "-"
-        found.append(("energy", f"{each} per {result.unit.removesuffix('s')}"))
-    if result.cost is not None:
-        million = 1e6 * result.cost / result.work if result.work else None
-        found.append(("cost", f"${numbers.digits(million)} per M {result.unit}"))
-    return found
-
-
-def trust(result: Result) -> str:
-    """How far to trust the answer: the weakest number behind it, and the interval if there is."""
-    weakest = result.provenance.weakest
-    text = f"weakest basis: {weakest.basis} ({weakest.path})"
-    if result.interval is None:
-        return numbers.plain(f"{text}; no interval yet: not calibrated")
-    return numbers.plain(f"{text}; [ ] is the {numbers.percent(result.interval.level)} interval")
 
 
 def render(
@@ -106,7 +47,11 @@ def render(
     width = max(NARROWEST, width)
     look = _Look(width=width, ascii_only=ascii_only)
     parts: list[RenderableType] = [*_heading(result, look), Text()]
-    parts += [_facts(facts(result), look), Text()]
+    answers = [
+        (fact.label, "   ".join((fact.value, "; ".join(fact.details))).rstrip())
+        for fact in facts(result)
+    ]
+    parts += [_facts(answers, look), Text()]
     parts += [*_resources(result, look), Text()]
     parts += [*_operators(result, look), Text()]
     notes = [("trust", trust(result))]
@@ -182,56 +127,6 @@ class _Look:
         return (_BAR * full + (_EIGHTHS[part] if part else "")) or (
             "\u258f" if fraction > 0 else ""
         )
-
-
-def _latency(result: Result) -> str:
-    limits = f"bounds {numbers.span(result.bounds.lower, result.bounds.upper, 's')}"
-    if result.interval is None:
-        return f"{numbers.quantity(result.latency, 's')}   {limits}"
-    low, high = result.interval.lower, result.interval.upper
-    return f"{numbers.interval(result.latency, low, high, 's')}   {limits}"
-
-
-def _throughput(result: Result) -> str:
-    unit, rate = rate_unit(result), result.throughput
-    text = numbers.quantity(rate, unit)
-    within = result.interval
-    if rate is not None and within is not None and within.lower > 0:
-        slow, fast = result.work / within.upper, result.work / within.lower
-        text = numbers.interval(rate, slow, fast, unit)
-    text += f"   {counted(result)}"
-    if result.phase == "decode" and rate is not None and result.batch > 1:
-        text += f"; {numbers.quantity(rate / result.batch, unit)} per sequence"
-    return text
-
-
-def _binding(result: Result) -> str:
-    bound, seconds = result.bound_by, result.breakdown
-    share = seconds[bound] / result.latency if result.latency > 0 else None
-    text = f"{bound}, {numbers.percent(share)} of the time"
-    if result.mbu is not None:
-        peak = numbers.quantity(result.roof.bandwidth, "B/s")
-        text += f"; MBU {numbers.utilisation(result.mbu)} of {peak}"
-    if result.mfu is not None:
-        text += f", MFU {numbers.utilisation(result.mfu)}"
-    return text
-
-
-def _memory(result: Result) -> str:
-    memory = result.memory
-    parts = sorted((part for part in memory.parts if part.bytes > 0), key=lambda part: -part.bytes)
-    unit, cells = numbers.column(
-        [memory.capacity, memory.total, *(part.bytes for part in parts)], "B"
-    )
-    named = [
-        f"{numbers.plain(part.name)}{numbers.NO_BREAK}{cell}"
-        for part, cell in zip(parts, cells[2:], strict=True)
-    ]
-    text = f"{cells[1]} of {cells[0]} {unit}"
-    if memory.total > memory.capacity:
-        short = numbers.quantity(memory.total - memory.capacity, "B")
-        text += f", {short} too much"
-    return f"{text}: {', '.join(named)}" if named else text
 
 
 def _heading(result: Result, look: _Look) -> list[Text]:

@@ -1,0 +1,118 @@
+"""The answer in words: what ran, how fast, what binds it, what it fills, how far to trust it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simulator.report import numbers
+from simulator.result import Result
+
+LATENCY = {"decode": "step time", "prefill": "prefill time", "generate": "request time"}
+"""What ``latency`` is called in a phase; elsewhere it is a step."""
+
+_TOKENS = {"decode": "output tokens", "prefill": "input tokens", "generate": "output tokens"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One line of the answer."""
+
+    label: str
+    value: str
+    details: tuple[str, ...] = ()
+
+
+def title(result: Result) -> list[str]:
+    """What ran, in parts: workload, phase and device first, then format and sizes."""
+    sizes = {
+        "batch": result.batch,
+        "input": result.input,
+        "output": result.output,
+        "context": result.context,
+    }
+    return [
+        numbers.plain(f"{result.workload} {result.phase} on {result.hardware}"),
+        numbers.plain(result.dtype),
+        *(f"{name} {numbers.count(size)}" for name, size in sizes.items() if size is not None),
+    ]
+
+
+def facts(result: Result) -> list[Fact]:
+    """The answer, most wanted first; what was not computed is left out."""
+    found = [_latency(result), _throughput(result), _binding(result), _memory(result)]
+    if result.phases:
+        parts = (f"{part.name} {numbers.quantity(part.latency, 's')}" for part in result.phases)
+        found.append(Fact(label="phases", value=numbers.plain(", ".join(parts))))
+    one = result.unit.removesuffix("s")
+    if result.energy is not None and result.work > 0:
+        each = numbers.quantity(result.energy / result.work, "J")
+        found.append(Fact(label="energy", value=each, details=(f"per {one}",)))
+    if result.cost is not None and result.work > 0:
+        each = numbers.digits(1e6 * result.cost / result.work)
+        found.append(Fact(label="cost", value=f"${each}", details=(f"per million {result.unit}",)))
+    return found
+
+
+def trust(result: Result) -> str:
+    """How far to trust the answer: the weakest number behind it, and the interval if there is."""
+    weakest = result.provenance.weakest
+    text = f"weakest basis: {weakest.basis} ({weakest.path})"
+    if result.interval is None:
+        return numbers.plain(f"{text}; no interval yet: not calibrated")
+    return numbers.plain(f"{text}; [ ] is the {numbers.percent(result.interval.level)} interval")
+
+
+def _latency(result: Result) -> Fact:
+    value = numbers.quantity(result.latency, "s")
+    if result.interval is not None:
+        ends = result.interval.lower, result.interval.upper
+        value = numbers.interval(result.latency, *ends, "s")
+    limits = numbers.span(result.bounds.lower, result.bounds.upper, "s")
+    label = LATENCY.get(result.phase, "step time")
+    return Fact(label=label, value=value, details=(f"bounds {limits}",))
+
+
+def _throughput(result: Result) -> Fact:
+    tokens, rate, within = result.unit == "tokens", result.throughput, result.interval
+    unit = "tok/s" if tokens else "samples/s"
+    value = numbers.quantity(rate, unit)
+    if rate is not None and within is not None and within.lower > 0:
+        slow, fast = result.work / within.upper, result.work / within.lower
+        value = numbers.interval(rate, slow, fast, unit)
+    counted = _TOKENS.get(result.phase, "tokens") if tokens else "samples"
+    details = [f"{counted}, 1 device"]
+    if result.phase == "decode" and rate is not None and result.batch > 1:
+        details.append(f"{numbers.quantity(rate / result.batch, unit)} per sequence")
+    return Fact(label="throughput", value=value, details=tuple(details))
+
+
+def _binding(result: Result) -> Fact:
+    bound = result.bound_by
+    details = []
+    if result.latency > 0:
+        share = numbers.percent(result.breakdown[bound] / result.latency)
+        details.append(f"{share} of the time")
+    if result.mbu is not None:
+        peak = numbers.quantity(result.roof.bandwidth, "B/s")
+        details.append(f"MBU {numbers.utilisation(result.mbu)} of {peak}")
+    if result.mfu is not None:
+        details.append(f"MFU {numbers.utilisation(result.mfu)}")
+    return Fact(label="bound by", value=bound, details=tuple(details))
+
+
+def _memory(result: Result) -> Fact:
+    memory = result.memory
+    parts = sorted((part for part in memory.parts if part.bytes > 0), key=lambda part: -part.bytes)
+    sizes = [memory.capacity, memory.total, *(part.bytes for part in parts)]
+    unit, (capacity, total, *cells) = numbers.column(sizes, "B")
+    details = []
+    if memory.total > memory.capacity:
+        over = numbers.quantity(memory.total - memory.capacity, "B")
+        details.append(f"does not fit: {over} too much")
+    if parts:
+        named = (
+            f"{numbers.plain(part.name)}{numbers.NO_BREAK}{cell}"
+            for part, cell in zip(parts, cells, strict=True)
+        )
+        details.append(", ".join(named))
+    return Fact(label="memory", value=f"{total} of {capacity} {unit}", details=tuple(details))

@@ -1,0 +1,325 @@
+"""The report of one run: a self-contained page, and the same answer as data and pictures.
+
+The page works from a file, without script and without network: tables and pictures are in it as
+text and SVG, and its content policy lets nothing else in. Same result, same bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import re
+import shlex
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from simulator.errors import Fault, SpecError
+from simulator.report import numbers, palette
+from simulator.report.facts import facts, title, trust
+from simulator.report.points import points
+from simulator.report.ranking import lines, of_roof, ranked
+from simulator.report.roofline import NARROW, WIDE, caption, picture
+from simulator.result import Result
+
+FILES = ("index.html", "result.json", "operators.csv", "roofline.svg", "roofline.png")
+"""What a report consists of; the page needs none of the others."""
+
+ROWS = 500
+"""Operators on the page; all of them are in the CSV."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """One piece of a bar: its name and value in words, its length, and its colour's variable."""
+
+    name: str
+    value: str
+    share: str
+    length: str
+    colour: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One cell of a table: its text, and the number that it is sorted by."""
+
+    text: str
+    sort: str = ""
+
+
+def write_report(result: Result, directory: str | Path) -> list[Path]:
+    """Write the report of ``result`` into ``directory``, made if absent; returns the files.
+
+    Files of an earlier report are replaced, others left alone. Everything is drawn before
+    anything is written. Raises SpecError where the directory cannot be written, BoundsError where
+    an operator is above its roof.
+    """
+    target = Path(directory)
+    try:
+        if target.exists() and not target.is_dir():
+            raise NotADirectoryError(0, "is a file")
+        contents = _contents(result)
+        home = target if target.exists() else target.parent
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".tilecast-", dir=home) as folder:
+            whole = Path(folder) / "report"
+            whole.mkdir()
+            for name, data in contents.items():
+                (whole / name).write_bytes(data)
+            if home is target:
+                for name in contents:
+                    (whole / name).replace(target / name)
+            else:
+                whole.rename(target)
+    except OSError as error:
+        found = error.strerror or str(error)
+        fix = "name a directory that can be written, or a new one"
+        raise SpecError([Fault(str(directory), None, "", found, fix)]) from None
+    return [target / name for name in FILES]
+
+
+def render_page(result: Result) -> str:
+    """The page as HTML."""
+    import jinja2
+
+    wide = _inlined(result, WIDE, "wide")
+    narrow = _inlined(result, NARROW, "narrow")
+    script = _text("page.js")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["typeset"] = numbers.typeset
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return environment.from_string(_text("page.html.j2")).render(
+        title=title(result),
+        provenance=result.provenance,
+        plain=numbers.plain,
+        stack=result.stack,
+        events=numbers.count(result.events),
+        facts=facts(result),
+        bound=result.bound_by,
+        trust=trust(result),
+        missing=_missing(result),
+        warnings=[numbers.plain(text) for text in result.warnings],
+        finding=caption(result),
+        resources=_resources(result),
+        operators=_operators(result),
+        memory=_memory(result),
+        capacity=_capacity(result),
+        head=_head(result),
+        rows=_rows(result),
+        count=numbers.count(len(result.ops)),
+        cut=max(0, len(result.ops) - ROWS),
+        wide=wide,
+        narrow=narrow,
+        command=command(result),
+        light=palette.variables(palette.LIGHT),
+        dark=palette.variables(palette.DARK),
+        style=_text("page.css"),
+        script=script,
+        digest=digest,
+    )
+
+
+def command(result: Result) -> str:
+    """The command that gives this result again."""
+    words = ["tilecast", "run", result.workload, "--on", result.hardware, "--phase", result.phase]
+    words += ["--batch", str(result.batch)]
+    for name, size in (
+        ("--input", result.input),
+        ("--output", result.output),
+        ("--context", result.context),
+    ):
+        if size is not None:
+            words += [name, str(size)]
+    words += ["--dtype", result.dtype, "--stack", result.stack]
+    words += ["--fidelity", result.provenance.fidelity, "--seed", str(result.provenance.seed)]
+    for change in result.provenance.overrides:
+        words += ["--set", change]
+    return numbers.plain(" ".join(map(shlex.quote, words)))
+
+
+def _contents(result: Result) -> dict[str, bytes]:
+    from simulator.report import pen
+
+    sheet = picture([result])
+    figure = pen.draw(sheet)
+    return {
+        "index.html": render_page(result).encode(),
+        "result.json": result.to_json().encode(),
+        "operators.csv": points([result]).encode(),
+        "roofline.svg": pen.svg(figure, sheet).encode(),
+        "roofline.png": pen.png(figure, sheet),
+    }
+
+
+def _text(name: str) -> str:
+    return resources.files("simulator.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _inlined(result: Result, width: float, prefix: str) -> str:
+    """The roofline as an element of the page, in the page's colours, its ids its own."""
+    from markupsafe import Markup
+
+    from simulator.report import pen
+
+    sheet = picture([result], width, bare=True)
+    svg = pen.svg(pen.draw(sheet), sheet)
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
+    svg = re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', rf'<svg class="{prefix}" \1>', svg, count=1)
+    return Markup(palette.themed(svg))
+
+
+def _missing(result: Result) -> list[str]:
+    """Questions that this run leaves open."""
+    answers = {"interval": result.interval, "energy": result.energy, "cost": result.cost}
+    return [name for name, answer in answers.items() if answer is None]
+
+
+def _resources(result: Result) -> list[Piece]:
+    seconds = result.breakdown
+    times = list(seconds.values())
+    whole = max(result.latency, math.fsum(times))
+    unit, cells = numbers.column(times, "s")
+    return [
+        Piece(
+            name=bound,
+            value=f"{cell} {unit}",
+            share=share,
+            length=numbers.length(time / whole if whole else 0.0),
+            colour=bound,
+        )
+        for (bound, time), cell, share in zip(
+            seconds.items(), cells, numbers.shares(times, whole), strict=True
+        )
+    ]
+
+
+def _operators(result: Result) -> list[Piece]:
+    """The bars under the stacked one, longest first, on one scale."""
+    entries = lines(result)
+    unit, cells = numbers.column([entry.total for entry in entries], "s")
+    longest = max((entry.total for entry in entries), default=0.0)
+    return [
+        Piece(
+            name=entry.name,
+            value=f"{cell} {unit}",
+            share=entry.share,
+            length=numbers.length(entry.total / longest if longest else 0.0),
+            colour=entry.bound,
+        )
+        for entry, cell in zip(entries, cells, strict=True)
+    ]
+
+
+def _memory(result: Result) -> list[Piece]:
+    """What fills the memory, largest first, then what is free."""
+    memory = result.memory
+    parts = sorted((part for part in memory.parts if part.bytes > 0), key=lambda part: -part.bytes)
+    free = max(0.0, memory.capacity - memory.total)
+    sizes = [part.bytes for part in parts] + [free]
+    whole = max(memory.capacity, memory.total)
+    unit, cells = numbers.column(sizes, "B")
+    shares = numbers.shares(sizes, whole)
+    pieces = [
+        Piece(
+            name=numbers.plain(part.name),
+            value=f"{cell} {unit}",
+            share=share,
+            length=numbers.length(part.bytes / whole),
+            colour=f"series-{place % len(palette.SERIES) + 1}",
+            note=numbers.plain(part.formula),
+        )
+        for place, (part, cell, share) in enumerate(zip(parts, cells, shares, strict=False))
+    ]
+    if free > 0:
+        length = numbers.length(free / whole)
+        free_value = f"{cells[-1]} {unit}"
+        pieces.append(
+            Piece(name="free", value=free_value, share=shares[-1], length=length, colour="free")
+        )
+    return pieces
+
+
+def _capacity(result: Result) -> dict[str, str]:
+    """The capacity line, and in words whether the run fits under it."""
+    memory = result.memory
+    whole = max(memory.capacity, memory.total)
+    spare = memory.capacity - memory.total
+    return {
+        "place": numbers.length(memory.capacity / whole),
+        "text": numbers.quantity(memory.capacity, "B"),
+        "total": numbers.quantity(memory.total, "B"),
+        "over": numbers.quantity(-spare, "B") if spare < 0 else "",
+        "over_length": numbers.length(max(0.0, -spare) / whole),
+    }
+
+
+def _head(result: Result) -> list[tuple[str, str, bool]]:
+    """Columns of the operator table: name, unit, and whether it holds numbers."""
+    ops = ranked(result)
+    return [
+        ("#", "", True),
+        ("operator", "", False),
+        ("count", "", True),
+        ("each", numbers.column([op.time_each for op in ops], "s")[0], True),
+        ("total", numbers.column([op.time for op in ops], "s")[0], True),
+        ("share", "%", True),
+        ("bound by", "", False),
+        ("of roof", "", True),
+        ("intensity", "FLOP/B", True),
+        ("rate", numbers.column([op.rate for op in ops], "FLOP/s")[0], True),
+        ("moved", numbers.column([_moved(op.bytes, op.time) for op in ops], "B/s")[0], True),
+        ("format", "", False),
+        ("tile", "", False),
+    ]
+
+
+def _rows(result: Result) -> list[list[Cell]]:
+    """The operator table, longest first."""
+    ops = ranked(result)
+    whole = max(result.latency, math.fsum(op.time for op in ops))
+    each = [op.time_each for op in ops]
+    total = [op.time for op in ops]
+    rate = [op.rate for op in ops]
+    moved = [_moved(op.bytes, op.time) for op in ops]
+    roof = [of_roof(op, result.roof) for op in ops]
+    intensity = [op.intensity if op.flops > 0 else None for op in ops]
+    columns: list[list[Cell]] = [
+        _cells(map(str, range(1, len(ops) + 1)), range(1, len(ops) + 1)),
+        [Cell(text=numbers.plain(op.name)) for op in ops],
+        _cells((numbers.count(op.count) for op in ops), (op.count for op in ops)),
+        _cells(_aligned(numbers.column(each, "s")[1]), each),
+        _cells(_aligned(numbers.column(total, "s")[1]), total),
+        _cells(numbers.shares(total, whole), total),
+        [Cell(text=op.bound_by) for op in ops],
+        _cells(map(numbers.percent, roof), roof),
+        _cells(_aligned(list(map(numbers.digits, intensity))), intensity),
+        _cells(_aligned(numbers.column(rate, "FLOP/s")[1]), rate),
+        _cells(_aligned(numbers.column(moved, "B/s")[1]), moved),
+        [Cell(text=numbers.plain(op.format)) for op in ops],
+        [Cell(text=numbers.plain(op.tile)) for op in ops],
+    ]
+    return [list(row) for row in zip(*(column[:ROWS] for column in columns), strict=True)]
+
+
+def _moved(moved: float, time: float) -> float | None:
+    return moved / time if moved > 0 and time > 0 else None
+
+
+def _aligned(cells: Sequence[str]) -> list[str]:
+    return numbers.align(cells, numbers.FIGURE_SPACE, numbers.POINT_SPACE)
+
+
+def _cells(texts: Iterable[str], values: Iterable[float | None]) -> list[Cell]:
+    return [
+        Cell(text=text, sort="" if value is None else repr(float(value)))
+        for text, value in zip(texts, values, strict=True)
+    ]
