@@ -21,7 +21,8 @@ from simulator.specs.shape import Record, Variants, shape_of
 from simulator.specs.stack import Stack
 from simulator.specs.variant import OWN, merge
 from simulator.specs.workload import Model
-from simulator.specs.yaml_tree import Mapping, Scalar, Scope, Sequence, brief, read_tree
+from simulator.specs.yaml_read import read_tree
+from simulator.specs.yaml_tree import Mapping, Scalar, Scope, Sequence, brief
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from simulator.specs.shape import (
     Variants,
     fields_of,
 )
+from simulator.specs.yaml_read import parse_text
 from simulator.specs.yaml_tree import (
     Mapping,
     Node,
@@ -31,7 +32,6 @@ from simulator.specs.yaml_tree import (
     Sequence,
     join,
     label,
-    parse_text,
 )
 
 OPTION = "--set"

@@ -29,8 +29,8 @@ from simulator.specs.shape import (
     fields_of,
     shape_of,
 )
+from simulator.specs.yaml_read import MAX_FAULTS
 from simulator.specs.yaml_tree import (
-    MAX_FAULTS,
     Mapping,
     Node,
     Place,

@@ -10,9 +10,10 @@ import pytest
 import yaml
 
 from simulator.errors import Fault, SpecError
-from simulator.specs import yaml_tree
+from simulator.specs import yaml_read
 from simulator.specs.load import check_file, load_hardware
-from simulator.specs.yaml_tree import Mapping, Place, Scalar, Sequence, parse_text, read_tree
+from simulator.specs.yaml_read import parse_text, read_tree
+from simulator.specs.yaml_tree import Mapping, Place, Scalar, Sequence
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +24,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(params=[yaml.SafeLoader, getattr(yaml, "CSafeLoader", yaml.SafeLoader)])
 def loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both parsers of PyYAML: the one in Python and, where it was built, the one in C."""
-    monkeypatch.setattr(yaml_tree, "_LOADER", request.param)
+    monkeypatch.setattr(yaml_read, "_LOADER", request.param)
 
 
 def tree(text: str | bytes) -> tuple[Mapping | None, list[str]]:
