@@ -10,7 +10,7 @@ from collections import Counter
 import numpy as np
 
 from simulator.costs.memory import rereads
-from simulator.costs.plan import Choice, Ints, KernelPlan, choose, equal_tiles
+from simulator.costs.plan import Choice, Ints, KernelPlan, equal_tiles, pipe_bandwidth, rank
 from simulator.costs.target import Target
 from simulator.mapping.tiling import Tiling
 from simulator.ops.attention import Attention
@@ -72,21 +72,27 @@ def _plan_prefill(op: Attention, target: Target) -> KernelPlan:
         2.0 * block * (op.head_dim + op.v_dim) / rate,
         block * _softmax(target),
         fed / target.fill,
-        fed * steps / (length * target.cache_bandwidth),
     )
     demand = op.demand()
     start, stop = op.visible(0, op.q_len)
     once = cached * op.batch * op.kv_heads * (stop - start) * vector
     fabric = cached * heads * vector * float(sum(seen))
     again = float(rereads(fabric, once, once / op.batch, target.cache))
+    moved = demand.bytes + again
     rounds = min(length, ROUNDS)
     return KernelPlan(
         kernel=equal_tiles(
             op.name,
             target,
-            Choice(index=0, units=units, slabs=1, compute=length * step / rounds),
+            Choice(
+                index=0,
+                units=units,
+                slabs=1,
+                compute=length * step / rounds,
+                bandwidth=float(pipe_bandwidth(target, np.array(moved), np.array(fed * steps))),
+            ),
             tiles=units * rounds,
-            read=demand.bytes - demand.written + again,
+            read=moved - demand.written,
             written=demand.written,
             flops=demand.flops,
         ),
@@ -121,7 +127,7 @@ def _plan_decode(op: Attention, target: Target) -> KernelPlan:
     partial = _PARTIAL * groups * packed * op.v_dim
     merge = target.stack.fill + 2.0 * partial * splits / target.cache_bandwidth
     extra = np.where(splits > 1, merge, 0.0)
-    best = choose(
+    (best,) = rank(
         target,
         tiles=tiles,
         moved=(read + written) / tiles,

@@ -14,7 +14,7 @@ from simulator.costs.closed_form import closed_form_many
 from simulator.costs.target import Target
 from simulator.mapping.kernel import Kernel, TileClass
 from simulator.mapping.tiling import Tiling
-from simulator.units import Bytes, Flops, FlopsPerSecond, Seconds
+from simulator.units import Bytes, BytesPerSecond, Flops, FlopsPerSecond, Seconds
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -25,9 +25,9 @@ too little if whole tiles were loaded before they are computed; with slabs at mo
 the work stands alone, and the events of a kernel stay at twice this number or its waves."""
 
 
-WAVES = np.array([*range(1, 13), 16, 24, 32])
-"""Waves that a launch is tried with, beside the least that it can have. The same on every device,
-so that one with more units has every choice of one with fewer."""
+EXTRA_WAVES = np.arange(32)
+"""Waves beyond the least that a launch is tried with: enough for a device with a few more units
+to have every choice that matters of one with fewer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,16 +44,18 @@ class KernelPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The best of several candidates: its position, on how many units, in how many slabs."""
+    """One of several candidates: its position, on how many units, in how many slabs."""
 
     index: int
     units: int
     slabs: int
     compute: Seconds
     """Seconds that one unit computes a whole tile."""
+    bandwidth: BytesPerSecond
+    """Rate of the pipe that the units share."""
 
 
-def choose(
+def rank(
     target: Target,
     *,
     tiles: Ints,
@@ -62,33 +64,52 @@ def choose(
     fed: Floats,
     steps: Ints,
     extra: Floats,
-) -> Choice:
-    """The candidate with the least time, on how many units it runs, and in how many slabs.
+    keep: int = 1,
+) -> list[Choice]:
+    """The ``keep`` candidates of least time, on how many units each runs, in how many slabs.
 
     Each candidate has ``tiles`` tiles. A tile moves ``moved`` bytes of device memory, computes for
     ``multiply`` seconds while ``fed`` bytes come from the cache, in ``steps`` steps of an inner
     loop; the launch takes ``extra`` seconds more. The inner loop is handed out in slabs of whole
     steps. A launch of n tiles in w waves takes as few units as they need, k = ceil(n / w): no unit
     only crowds the pipe, and the slabs of a tile cannot spread over units that had none of it.
-    More waves than the least are tried too, since fewer units share the cache. Ties go to the
-    earlier candidate.
+    More waves than the least are tried too. Ties go to the earlier candidate.
     """
-    waves = np.maximum(WAVES, -(-tiles // target.units)[:, None])
+    least = np.maximum(-(-tiles // target.units), 1)
+    waves = least[:, None] + EXTRA_WAVES
     taken = np.maximum(-(-tiles[:, None] // waves), 1)
     slabs = np.minimum(steps[:, None], -(-SLAB_WAVES // waves))
-    # Each unit fills at its own width; all together cannot have more than the cache gives.
-    alone = np.maximum(multiply, fed / target.fill)[:, None]
-    compute = np.maximum(alone, (fed * tiles)[:, None] / (waves * target.cache_bandwidth))
+    compute = np.maximum(multiply, fed / target.fill)
+    bandwidth = pipe_bandwidth(target, moved, fed)
     times = extra[:, None] + closed_form_many(
-        tiles[:, None] * slabs, taken, moved[:, None] / slabs, compute / slabs, target.bandwidth
+        tiles[:, None] * slabs,
+        taken,
+        moved[:, None] / slabs,
+        compute[:, None] / slabs,
+        bandwidth[:, None],
     )
-    best = np.unravel_index(np.argmin(times), times.shape)
-    return Choice(
-        index=int(best[0]),
-        units=int(taken[best]),
-        slabs=int(slabs[best]),
-        compute=float(compute[best]),
-    )
+    fastest = times.argmin(axis=1)
+    order = np.argsort(times.min(axis=1), kind="stable")[:keep]
+    return [
+        Choice(
+            index=int(i),
+            units=int(taken[i, fastest[i]]),
+            slabs=int(slabs[i, fastest[i]]),
+            compute=float(compute[i]),
+            bandwidth=float(bandwidth[i]),
+        )
+        for i in order
+    ]
+
+
+def pipe_bandwidth(target: Target, moved: Floats, fed: Floats) -> Floats:
+    """Rate at which ``moved`` bytes of device memory pass when ``fed`` bytes leave the cache.
+
+    All that units read comes through the cache, so a kernel whose tiles share much is held to
+    the cache's bandwidth: its few bytes from the memory wait for the many that hit.
+    """
+    ratio = np.divide(moved, fed, out=np.full(np.shape(moved), np.inf), where=fed > 0)
+    return np.asarray(np.minimum(target.bandwidth, target.cache_bandwidth * ratio))
 
 
 def equal_tiles(
@@ -119,6 +140,6 @@ def equal_tiles(
         classes=(share,),
         runs=((entries, 0),),
         units=choice.units,
-        bandwidth=target.bandwidth,
+        bandwidth=choice.bandwidth,
         fixed=target.stack.fill + extra,
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.costs.plan import KernelPlan, choose, equal_tiles
+from simulator.costs.plan import KernelPlan, equal_tiles, rank
 from simulator.costs.target import Target
 from simulator.mapping.tiling import Tiling
 from simulator.ops.pointwise import Pointwise
@@ -28,7 +28,7 @@ def plan_pointwise(op: Pointwise, target: Target) -> KernelPlan:
     rate = target.vector_rate(op.format)
     # The last block takes as long as a full one: its threads are masked, not fewer.
     full = BLOCKS / elements
-    best = choose(
+    (best,) = rank(
         target,
         tiles=tiles,
         moved=demand.bytes / tiles,

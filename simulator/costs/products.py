@@ -7,19 +7,19 @@ functions of an operator and a target. Never touches a clock.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simulator.costs.memory import rereads
-from simulator.costs.plan import Floats, Ints, KernelPlan, choose, equal_tiles
+from simulator.costs.plan import Choice, Floats, Ints, KernelPlan, equal_tiles, rank
 from simulator.costs.target import Target
 from simulator.mapping.kernel import Kernel, TileClass
 from simulator.mapping.tiling import Tiling
 from simulator.ops.conv import Conv2d
 from simulator.ops.matmul import GroupedMatmul, Matmul
 from simulator.specs.precision import number_format
-from simulator.units import Bytes, Flops
+from simulator.units import Bytes
 
 _PARTIAL = 4.0  # bytes of one fp32 partial sum
 
@@ -129,7 +129,7 @@ def _plan(
     fabric = float(batch * k) * (m * columns * a + n * rows * b)
     again = rereads(fabric, operands.once, operands.once, target.cache)
     extra = _reduction(target, batch * m * n, library.split)
-    best = choose(
+    (best,) = rank(
         target,
         tiles=tiles,
         moved=(operands.once + again + written) / tiles,
@@ -156,11 +156,17 @@ def _plan(
     )
 
 
-def plan_grouped(op: GroupedMatmul, target: Target) -> KernelPlan:
+TILES_TRIED = 3
+"""Tiles of a grouped product that are simulated: unlike experts make the closed form of equal
+tiles a guess, off by a percent or two, so the best three are told apart by events."""
+
+
+def plan_grouped(op: GroupedMatmul, target: Target) -> tuple[KernelPlan, ...]:
     """One GEMM per expert in one launch, in expert order: a class of tiles per distinct count.
 
     Every expert streams its own weights, so a tile of an expert with few rows moves as many bytes
-    for less work. Experts without rows have no tiles.
+    for less work. Experts without rows have no tiles. Returns the likely best tiles, the likeliest
+    first, each on the units that equal tiles would need and on all units.
     """
     demand = op.demand()
     operands = _Operands(a=op.a, b=op.b, a_total=demand.read, b_total=demand.weights)
@@ -179,7 +185,7 @@ def plan_grouped(op: GroupedMatmul, target: Target) -> KernelPlan:
     # What one expert's tiles share is that expert's operands.
     footprint = operands.once / max(1, op.active)
     again = rereads(fabric, operands.once, footprint, target.cache)
-    best = choose(
+    ranked = rank(
         target,
         tiles=tiles,
         moved=(operands.once + again + demand.written) / tiles,
@@ -187,23 +193,41 @@ def plan_grouped(op: GroupedMatmul, target: Target) -> KernelPlan:
         fed=(library.m * a + library.n * b) * depth,
         steps=depth // library.k,
         extra=np.zeros(len(tiles)),
+        keep=TILES_TRIED,
     )
-    i = best.index
-    scale = 1.0 + float(again[i]) / operands.once if operands.once else 1.0
-    per_row: Bytes = scale * operands.a_total / max(1, op.rows)
-    per_expert: Bytes = scale * operands.b_total / max(1, op.active)
-    work: Flops = 2.0 * op.n * op.k
+    full = [replace(best, units=min(target.units, int(tiles[best.index]))) for best in ranked]
+    return tuple(
+        KernelPlan(
+            kernel=_grouped_kernel(op, target, library, best, float(again[best.index])),
+            format=matrix,
+            roof=target.matrix_peak(matrix) * target.units,
+            tiling=library.tiling(best.index),
+        )
+        for best in dict.fromkeys((*ranked, *full))
+    )
+
+
+def _grouped_kernel(
+    op: GroupedMatmul, target: Target, library: _Library, best: Choice, again: Bytes
+) -> Kernel:
+    """The queue of expert tiles for one choice; ``again`` bytes are read twice."""
+    demand = op.demand()
+    once = demand.read + demand.weights
+    scale = 1.0 + again / once if once else 1.0
+    per_row: Bytes = scale * demand.read / max(1, op.rows)
+    per_expert: Bytes = scale * demand.weights / max(1, op.active)
+    tile_m, columns = int(library.m[best.index]), -(-op.n // int(library.n[best.index]))
     classes: list[TileClass] = []
     known: dict[int, tuple[int, int]] = {}
-    for count in sorted(hit):
-        entries = -(-count // int(library.m[i])) * int(columns[i]) * best.slabs
+    for count in sorted(set(filter(None, op.counts))):
+        entries = -(-count // tile_m) * columns * best.slabs
         known[count] = (entries, len(classes))
         classes.append(
             TileClass(
                 load=(per_row * count + per_expert) / entries,
                 store=demand.written / op.rows * count / entries,
                 compute=best.compute / best.slabs,
-                flops=work * count / entries,
+                flops=2.0 * op.n * op.k * count / entries,
             )
         )
     runs: list[tuple[int, int]] = []
@@ -212,16 +236,11 @@ def plan_grouped(op: GroupedMatmul, target: Target) -> KernelPlan:
         if runs and runs[-1][1] == which:
             entries += runs.pop()[0]
         runs.append((entries, which))
-    return KernelPlan(
-        kernel=Kernel(
-            name=op.name,
-            classes=tuple(classes),
-            runs=tuple(runs),
-            units=best.units,
-            bandwidth=target.bandwidth,
-            fixed=target.stack.fill,
-        ),
-        format=matrix,
-        roof=target.matrix_peak(matrix) * target.units,
-        tiling=library.tiling(i),
+    return Kernel(
+        name=op.name,
+        classes=tuple(classes),
+        runs=tuple(runs),
+        units=best.units,
+        bandwidth=best.bandwidth,
+        fixed=target.stack.fill,
     )

@@ -151,7 +151,7 @@ def run_stream(
     likes. With False each is simulated. ``recorder`` receives a ``device`` span per kernel and
     the spans within it, in seconds from the first launch.
     """
-    known = Memo() if memo is True else memo or None
+    known = Memo() if memo is True else memo if isinstance(memo, Memo) else None
     processor = CommandProcessor(launch)
     starts: list[Seconds] = []
     durations: list[Seconds] = []

@@ -13,7 +13,7 @@ import numpy as np
 
 from simulator import __version__
 from simulator.costs.bounds import bounds
-from simulator.costs.lower import lower
+from simulator.costs.lower import alternatives
 from simulator.costs.plan import KernelPlan
 from simulator.costs.target import Target
 from simulator.engine.execute import Memo, Segment, StreamRun, run_stream
@@ -24,7 +24,7 @@ from simulator.models.graph_unet import build_unet_graph
 from simulator.ops.op import Op, OpGraph
 from simulator.result import Bounds, OpUse, Phase, Result, Roof, RunProvenance
 from simulator.runs.provenance import numbers_behind, weakest
-from simulator.specs.scenario import Scenario
+from simulator.specs.scenario import Fidelity, Scenario
 from simulator.specs.stack import Stack
 from simulator.specs.workload import MoE, Transformer
 from simulator.units import Seconds
@@ -179,7 +179,7 @@ def _simulate(
     for segment in graph.segments:
         for op in segment.ops:
             if op not in plans:
-                plans[op] = lower(op, target)
+                plans[op] = _fastest(alternatives(op, target), scenario.fidelity, memo)
     segments = [
         Segment(
             name=segment.name,
@@ -207,6 +207,19 @@ def _simulate(
         stream=stream,
         bounds=Bounds(lower=ends[0], upper=ends[1]),
     )
+
+
+def _fastest(plans: tuple[KernelPlan, ...], fidelity: Fidelity, memo: Memo) -> KernelPlan:
+    """The plan of least duration; by events, unless the run itself is in closed form."""
+    if len(plans) == 1:
+        return plans[0]
+    mode: Fidelity = "roofline" if fidelity == "roofline" else "cohort"
+
+    def duration(plan: KernelPlan) -> Seconds:
+        alone = Segment(name=plan.kernel.name, repeat=1, kernels=(plan.kernel,))
+        return run_stream([alone], LaunchPolicy(), mode=mode, memo=memo).latency
+
+    return min(plans, key=duration)
 
 
 def launch_policy(stack: Stack) -> LaunchPolicy:
