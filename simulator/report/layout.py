@@ -38,7 +38,9 @@ class Layout:
     ) -> None:
         self.results, self.width, self.caption, self.bare = results, width, caption, bare
         self.beside = width >= 700
-        self.shapes = palette.marks(op.format for result in results for op in ranked(result))
+        self.shapes = palette.marks(
+            op.format for result in results for op in _first(result) if _drawable(op) or _moves(op)
+        )
         self.longest = max((op.time for result in results for op in result.ops), default=0.0)
         self.words: list[Words] = []
         self.keys: list[Key] = []
@@ -149,10 +151,11 @@ class Layout:
         slow = min((op.flops / op.time for op in drawn), default=max(ys) / 100)
         x_low, x_high = _decades(min(xs) / 1.5, max(xs) * 2)
         y_low, y_high = _decades(slow / 1.5, max(ys) * 1.5, down=True)
-        least, most = (320.0, 450.0) if self.beside else (260.0, 380.0)
+        least, most = (320.0, 500.0) if self.beside else (260.0, 380.0)
         decade = min(length / (x_high - x_low), most / (y_high - y_low))
         spare = length / decade - (x_high - x_low)
         x_low, x_high = x_low - spare / 2, x_high + spare / 2
+        y_high = max(y_high, math.log10(max(ys)) + 24 / decade)
         y_low = min(y_low, y_high - least / decade)
         height = (y_high - y_low) * decade
         return (

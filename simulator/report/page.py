@@ -22,7 +22,7 @@ from simulator.report import numbers, palette
 from simulator.report.facts import facts, title, trust
 from simulator.report.points import points
 from simulator.report.ranking import lines, of_roof, ranked
-from simulator.report.roofline import NARROW, WIDE, caption, picture
+from simulator.report.roofline import NARROW, WIDE, caption, finding, picture
 from simulator.result import Result
 
 FILES = ("index.html", "result.json", "operators.csv", "roofline.svg", "roofline.png")
@@ -106,7 +106,8 @@ def render_page(result: Result) -> str:
         trust=trust(result),
         missing=_missing(result),
         warnings=[numbers.plain(text) for text in result.warnings],
-        finding=caption(result),
+        finding=finding(result),
+        caption=caption(result, warnings=False),
         resources=_resources(result),
         operators=_operators(result),
         memory=_memory(result),
@@ -272,11 +273,11 @@ def _head(result: Result) -> list[tuple[str, str, bool]]:
         ("each", numbers.column([op.time_each for op in ops], "s")[0], True),
         ("total", numbers.column([op.time for op in ops], "s")[0], True),
         ("share", "%", True),
-        ("bound by", "", False),
+        ("bound", "", False),
         ("of roof", "", True),
-        ("intensity", "FLOP/B", True),
-        ("rate", numbers.column([op.rate for op in ops], "FLOP/s")[0], True),
-        ("moved", numbers.column([_moved(op.bytes, op.time) for op in ops], "B/s")[0], True),
+        ("", "FLOP/B", True),
+        ("", numbers.column([op.rate for op in ops], "FLOP/s")[0], True),
+        ("", numbers.column([_moved(op.bytes, op.time) for op in ops], "B/s")[0], True),
         ("format", "", False),
         ("tile", "", False),
     ]

@@ -75,7 +75,7 @@ _KIND: dict[Bound, str] = {
 }
 
 
-def caption(result: Result) -> str:
+def caption(result: Result, *, warnings: bool = True) -> str:
     """The finding, what is not drawn, and the warnings."""
     sentences = [finding(result)]
     hidden = [numbers.plain(op.name) for op in ranked(result) if op.time <= 0 or op.bytes <= 0]
@@ -84,7 +84,8 @@ def caption(result: Result) -> str:
         sentences.append(f"Not drawn, as nothing is moved or no time passes: {names}.")
     if len(result.ops) > DRAWN:
         sentences.append(f"The longest {DRAWN} of {numbers.count(len(result.ops))} are drawn.")
-    sentences += [f"Warning: {numbers.plain(text).rstrip('.')}." for text in result.warnings]
+    if warnings:
+        sentences += [f"Warning: {numbers.plain(text).rstrip('.')}." for text in result.warnings]
     return " ".join(sentences)
 
 

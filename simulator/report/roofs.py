@@ -30,7 +30,8 @@ def build(
     ceilings: list[Ceiling] = []
     drops: list[Line] = []
     ridges: list[Label] = []
-    labels: list[Label] = []
+    levels: list[Label] = []
+    slopes: list[Label] = []
     for device, result in enumerate(results):
         front, roof, tops = device == 0, result.roof, peaks(result)
         ink, faint = (palette.INK, palette.INK) if front else (palette.OTHER, palette.FAINT)
@@ -52,23 +53,23 @@ def build(
             add(_rising(x, y, roof.achieved_bandwidth, reached), "memory-achieved", "dashed")
             achieved = numbers.quantity(roof.achieved_bandwidth, "B/s")
             texts.insert(0, f"{texts[0]}, achieved {achieved}")
-        labels.append(Label(texts, faint, slope, (along, upright)))
+        slopes.append(Label(texts, faint, slope, (along, upright)))
         for place, (name, rate) in enumerate(tops, start=1):
             level = _level(x, y, rate, roof.bandwidth)
             add(level, f"compute-{place}", solid)
-            texts = [f"{owner}{name} {numbers.quantity(rate, 'FLOP/s')}"]
+            texts = [f"{owner}{name} {numbers.quantity(rate, 'FLOP/s')}", f"{owner}{name}"]
             held_rate = held.get(_format(name), 0.0)
             if front and 0 < held_rate < rate:
                 bandwidth = roof.achieved_bandwidth or roof.bandwidth
                 add(_level(x, y, held_rate, bandwidth), f"compute-{place}-held", "dashed")
                 texts.insert(0, f"{texts[0]}, held {numbers.quantity(held_rate, 'FLOP/s')}")
-            labels.append(Label(texts, faint, level, (above,)))
+            levels.append(Label(texts, faint, level, (above,)))
             if front and "vector" not in name:
                 drops.append(Line(level.x0, y.start, level.x0, level.y0))
                 ridge = f"ridge {numbers.digits(rate / roof.bandwidth)}"
                 texts = [f"{ridge} FLOP/B", ridge]
                 ridges.append(Label(texts, palette.FAINT, drops[-1], (beside,)))
-    return ceilings, drops, [*ridges, *labels]
+    return ceilings, drops, [*ridges, *levels, *slopes]
 
 
 def peaks(result: Result) -> list[tuple[str, float]]:
@@ -128,13 +129,15 @@ def upright(line: Line, text: str) -> Iterator[Spot]:
 
 
 def above(line: Line, text: str) -> Iterator[Spot]:
-    """Places along a level roof from its far end, above it and then below."""
+    """Places along a level roof from its far end, above it and then below, clear of all lines and
+    then over thin ones."""
     half = text_width(text, TEXT) / 2
-    x = line.x1 - half - 6
-    while x - half > line.x0 - 120:
-        yield Spot(x=x, y=line.y0 + 10)
-        yield Spot(x=x, y=line.y0 - 10)
-        x -= 24
+    for over in (False, True):
+        x = line.x1 - half - 6
+        while x - half > line.x0 - 120:
+            yield Spot(x=x, y=line.y0 + 10, over=over)
+            yield Spot(x=x, y=line.y0 - 10, over=over)
+            x -= 24
 
 
 def beside(line: Line, text: str) -> Iterator[Spot]:

@@ -248,63 +248,36 @@ def prefill() -> Result:
 
 @pytest.fixture(scope="session")
 def experts() -> Result:
-    """A mixture of experts in fp8 with two number formats and uneven experts."""
-    device, hidden, inner, layers = HBM4, 7168, 2048, 58
+    """A mixture of experts with two number formats and operators that only move data."""
+    device, batch, hidden, inner, layers, experts = HBM4, 64, 4096, 1536, 94, 128
+    routed, weights = 8 * batch, 0.98 * experts
+    cache = 2.0 * batch * 4096 * 4 * 128 * 2
+    up = 2.0 * routed * hidden * 2 * inner, weights * hidden * 2 * inner + 4.0 * routed * hidden
+    down = 2.0 * routed * hidden * inner, weights * hidden * inner + 4.0 * routed * hidden
+    attention = 4.0 * batch * 4096 * 64 * 128, cache
+    activated, combined = 6.0 * routed * inner, 2.0 * routed * hidden
     ops = [
-        device.op(
-            "moe.experts.gate_up",
-            "grouped matmul",
-            layers,
-            *matmul(1024, hidden, 2 * inner * 240 // 4, 1.0),
-            "fp8",
-            efficiency=0.8,
-            tile="16x128x128",
-        ),
-        device.op(
-            "moe.experts.down",
-            "grouped matmul",
-            layers,
-            *matmul(1024, inner, hidden * 240 // 4, 1.0),
-            "fp8",
-            efficiency=0.8,
-        ),
-        device.op("moe.dispatch", "gather", layers, 0.0, 128 * 8 * hidden * 2.0, vector=True),
-        device.op(
-            "moe.combine",
-            "pointwise",
-            layers,
-            128 * 8 * hidden * 2.0,
-            128 * 8 * hidden * 4.0,
-            vector=True,
-        ),
-        device.op("moe.router", "matmul", layers, *matmul(128, hidden, 256)),
-        device.op(
-            "moe.shared.gate_up", "matmul", layers, *matmul(128, hidden, 2 * inner, 1.0), "fp8"
-        ),
-        device.op(
-            "mla.decode",
-            "attention",
-            61,
-            4.0 * 128 * 4096 * 128 * 576,
-            128 * 4096 * 576 * 2.0,
-            efficiency=0.6,
-        ),
-        device.op("mla.q_up", "matmul", 61, *matmul(128, 1536, 24576, 1.0), "fp8"),
-        device.op("mla.out", "matmul", 61, *matmul(128, 16384, hidden, 1.0), "fp8"),
-        device.op("mla.kv_down", "matmul", 61, *matmul(128, hidden, 2112, 1.0), "fp8"),
-        device.op("norm", "pointwise", 123, 5.0 * 128 * hidden, 6.0 * 128 * hidden, vector=True),
-        device.op("head", "matmul", 1, *matmul(128, hidden, 129280)),
+        device.op("moe.gate_up", "experts", layers, *up, "fp8", efficiency=0.9, tile="16x128x256"),
+        device.op("moe.down", "experts", layers, *down, "fp8", efficiency=0.9, tile="16x128x256"),
+        device.op("moe.permute", "gather", layers, 0.0, 2.0 * combined, vector=True),
+        device.op("moe.act", "pointwise", layers, activated, activated, vector=True),
+        device.op("moe.combine", "pointwise", layers, combined, 2.0 * combined, vector=True),
+        device.op("moe.router", "matmul", layers, *matmul(batch, hidden, experts)),
+        device.op("attn.core", "attention", layers, *attention, efficiency=0.88),
+        device.op("attn.qkv", "matmul", layers, *matmul(batch, hidden, 9216, 1.0), "fp8"),
+        device.op("attn.out", "matmul", layers, *matmul(batch, 8192, hidden, 1.0), "fp8"),
+        device.op("norm", "pointwise", 189, 320.0 * hidden, 384.0 * hidden, vector=True),
+        device.op("head", "matmul", 1, *matmul(batch, hidden, 151936)),
     ]
     return answer(
         device,
         ops,
-        350.0e9,
-        37.0e9,
-        workload="deepseek-v3",
-        batch=128,
-        work=128.0,
+        236.0e9,
+        50.5e9,
+        workload="qwen3-235b-a22b",
+        batch=batch,
+        work=float(batch),
         dtype="fp8",
-        phases=(),
     )
 
 
