@@ -1,0 +1,20 @@
+"""The ``tilecast`` command: parse, call one function of the library, print.
+
+Nothing is reachable from here alone. Commands import what they need when they run.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line; exit 0 done, 2 wrong input, 3 does not fit, 1 a failed check."""
+    from simulator.cli.app import app
+    from simulator.errors import SimulatorError
+
+    try:
+        app()
+    except SimulatorError as error:
+        sys.stderr.write(f"tilecast: {error}\n")
+        sys.exit(error.exit_code)

@@ -1,0 +1,208 @@
+"""The library's face: load specs, state a scenario, simulate it.
+
+Every command does what these functions do. Nothing here computes a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from simulator.errors import Fault, InputError, SpecError, UnknownNameError
+from simulator.models.load import load_workload
+from simulator.models.recipe import with_dtype
+from simulator.result import Result
+from simulator.runs.inference import run_inference
+from simulator.specs.hardware import Accelerator
+from simulator.specs.load import (
+    default_stack,
+    load_hardware,
+    load_stack,
+    overrides_by_spec,
+    with_overrides,
+)
+from simulator.specs.scenario import Fidelity, PhaseName, Scenario
+from simulator.specs.stack import Stack
+from simulator.specs.workload import Model, Transformer
+
+__all__ = [
+    "load_hardware",
+    "load_scenario",
+    "load_stack",
+    "load_workload",
+    "make_scenario",
+    "simulate",
+]
+
+DEFAULT_CONTEXT = 4096
+DEFAULT_INPUT = 2048
+_ONE_DEVICE = ("a system has no say yet: a run is on one device", "leave it out")
+PHASES = ("prefill", "decode", "generate", "denoise")
+FIDELITIES = ("roofline", "cohort", "tile")
+
+Spec = TypeVar("Spec")
+
+
+def make_scenario(
+    workload: str | Path | Model,
+    hardware: str | Path | Accelerator,
+    *,
+    phase: str | None = None,
+    batch: int = 1,
+    input: int | None = None,
+    output: int | None = None,
+    context: int | None = None,
+    dtype: str | None = None,
+    stack: str | Path | Stack | None = None,
+    fidelity: str = "cohort",
+    seed: int = 0,
+    overrides: Iterable[str] = (),
+) -> Scenario:
+    """A complete scenario from names, files or loaded specs.
+
+    ``phase`` follows from what is given: ``output`` makes it generate, ``context`` decode,
+    ``input`` prefill; a language model with none of them decodes at 4,096 tokens, and a U-Net
+    denoises. ``overrides`` are texts such as ``memory.hbm4.bandwidth=24 TB/s``.
+
+    Raises SpecError, UnknownNameError or, where several inputs are wrong, InputError with all.
+    """
+    texts = tuple(overrides)
+    parts = overrides_by_spec(texts)
+    faults: list[InputError] = []
+
+    def attempt(load: Callable[[], Spec]) -> Spec | None:
+        try:
+            return load()
+        except InputError as error:
+            faults.append(error)
+            return None
+
+    model = attempt(
+        lambda: (
+            workload
+            if not isinstance(workload, str | Path)
+            else load_workload(workload, parts["workload"])
+        )
+    )
+    device = attempt(
+        lambda: (
+            hardware
+            if isinstance(hardware, Accelerator)
+            else load_hardware(hardware, parts["hardware"])
+        )
+    )
+    software = None
+    if stack is not None:
+        software = attempt(
+            lambda: (
+                load_stack(stack, parts["stack"])
+                if isinstance(stack, str | Path)
+                else with_overrides(stack, parts["stack"])
+            )
+        )
+    elif device is not None:
+        known = device
+        software = attempt(lambda: default_stack(known, parts["stack"]))
+    if parts["system"]:
+        faults.append(
+            SpecError([Fault("--set", None, part.path, *_ONE_DEVICE) for part in parts["system"]])
+        )
+    if model is not None and dtype is not None:
+        base = model
+        model = attempt(lambda: with_dtype(base, dtype))
+    for kind, value, choices in (
+        ("phase", phase, PHASES),
+        ("fidelity", fidelity, FIDELITIES),
+    ):
+        if value is not None and value not in choices:
+            faults.append(UnknownNameError(kind, value, choices))
+    if faults:
+        raise faults[0] if len(faults) == 1 else InputError("\n".join(map(str, faults)))
+    assert model is not None
+    assert device is not None
+    assert software is not None
+    phase = phase or _phase(model, input, output, context)
+    if phase == "decode" and context is None:
+        context = (input or 0) + (output or 0) or DEFAULT_CONTEXT
+    if phase in ("prefill", "generate") and input is None:
+        input = DEFAULT_INPUT
+    return Scenario(
+        hardware=device,
+        stack=software,
+        model=model,
+        phase=cast(PhaseName, phase),
+        batch=batch,
+        input=input if phase in ("prefill", "generate") else None,
+        output=output if phase == "generate" else None,
+        context=context if phase == "decode" else None,
+        fidelity=cast(Fidelity, fidelity),
+        seed=seed,
+        overrides=texts,
+    )
+
+
+def _phase(model: Model, input: int | None, output: int | None, context: int | None) -> str:
+    if not isinstance(model, Transformer):
+        return "denoise"
+    if output is not None and context is None:
+        return "generate"
+    if input is not None and context is None:
+        return "prefill"
+    return "decode"
+
+
+_COUNTS = ("batch", "input", "output", "context", "seed")
+_TEXTS = ("dtype", "stack", "fidelity", "phase")
+
+
+def load_scenario(text: str) -> Scenario:
+    """A scenario from one line.
+
+    >>> load_scenario("llama-3.1-8b decode batch=32 context=4096 on h200").batch
+    32
+
+    The line is WORKLOAD [PHASE] [KEY=VALUE]... on HARDWARE. Keys are those of ``make_scenario``;
+    any other key is an override. Raises SpecError with every fault of the line.
+    """
+    words = text.split()
+    faults: list[Fault] = []
+
+    def fault(path: str, found: str, fix: str) -> None:
+        faults.append(Fault("scenario", None, path, found, fix))
+
+    if len(words) < 3 or words[-2] != "on":
+        fix = "write it like 'llama-3.1-8b decode batch=32 context=4096 on h200'"
+        raise SpecError([Fault("scenario", None, "", f"{text[:80]!r} names no hardware", fix)])
+    workload, *rest, _, hardware = words
+    options: dict[str, Any] = {}
+    overrides: list[str] = []
+    for word in rest:
+        key, equals, value = word.partition("=")
+        if not equals:
+            if word in PHASES and "phase" not in options:
+                options["phase"] = word
+            else:
+                fault(word, "is no phase and no key=value", f"phases: {', '.join(PHASES)}")
+        elif key in options:
+            fault(key, "is given twice", "keep one of them")
+        elif key in _COUNTS:
+            if value.isascii() and value.isdigit():
+                options[key] = int(value)
+            else:
+                fault(key, f"{value!r} is not a whole number", f"write it like {key}=32")
+        elif key in _TEXTS:
+            options[key] = value
+        else:
+            overrides.append(word)
+    if faults:
+        raise SpecError(faults)
+    return make_scenario(workload, hardware, overrides=overrides, **options)
+
+
+def simulate(scenario: Scenario) -> Result:
+    """Run ``scenario``. Pure: the same scenario gives the same Result.
+
+    Raises CapacityError where the device does not hold it, with the shortfall and what would.
+    """
+    return run_inference(scenario)

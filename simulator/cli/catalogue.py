@@ -1,0 +1,285 @@
+"""``list``, ``show`` and ``check``: what the catalogue holds and what a file says."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simulator.errors import Fault, InputError, SimulatorError, SpecError, UnknownNameError
+from simulator.models.arithmetic import active_parameters, parameters, summary, weight_bytes
+from simulator.models.load import check_model, is_config, load_workload
+from simulator.specs.hardware import Accelerator
+from simulator.specs.leaves import leaves
+from simulator.specs.load import (
+    catalog,
+    check_file,
+    kind_of,
+    load_hardware,
+    load_stack,
+    load_system,
+    names,
+    overrides_by_spec,
+)
+from simulator.specs.workload import Model
+from simulator.units import BYTES, BYTES_PER_SECOND, FLOPS_PER_SECOND, show
+
+CONTEXTS = (1, 1024, 4096, 32768, 131072)
+"""Cache sizes that ``show`` prints unless asked for others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows of text under headings; columns that may be cut when the terminal is narrow."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """What ``show`` knows of one spec: as data and as tables."""
+
+    data: dict[str, Any]
+    tables: list[Table]
+
+
+def listing(kind: str) -> list[dict[str, Any]]:
+    """One row per name of that kind, with the figures one looks for first."""
+    return [_LISTED[kind](name) for name in names(kind)]
+
+
+def _hardware_row(name: str) -> dict[str, Any]:
+    device = load_hardware(name)
+    return {
+        "name": name,
+        "vendor": device.vendor,
+        "architecture": device.architecture,
+        "status": device.status,
+        "memory": device.dram.capacity,
+        "bandwidth": device.dram.bandwidth,
+        "bf16": device.peak("bf16"),
+        "fp8": device.peak("fp8"),
+        "fp4": device.peak("fp4"),
+        "aliases": list(device.aliases),
+    }
+
+
+def _workload_row(name: str) -> dict[str, Any]:
+    model = load_workload(name)
+    return {
+        "name": name,
+        "kind": model.kind,
+        "parameters": parameters(model),
+        "active": active_parameters(model),
+        "weights": weight_bytes(model),
+        "basis": model.basis,
+        "description": model.description,
+    }
+
+
+def _stack_row(name: str) -> dict[str, Any]:
+    stack = load_stack(name)
+    return {
+        "name": name,
+        "architectures": list(stack.architectures),
+        "tiles": len(stack.matmul.tiles),
+        "description": stack.description,
+    }
+
+
+def _system_row(name: str) -> dict[str, Any]:
+    system = load_system(name)
+    return {
+        "name": name,
+        "devices": system.scale_up.devices,
+        "topology": system.scale_up.topology,
+        "accelerators": list(system.accelerators),
+        "description": system.description,
+    }
+
+
+_LISTED = {
+    "hardware": _hardware_row,
+    "workloads": _workload_row,
+    "stacks": _stack_row,
+    "systems": _system_row,
+}
+
+_UNITS = {
+    "memory": BYTES,
+    "bandwidth": BYTES_PER_SECOND,
+    "bf16": FLOPS_PER_SECOND,
+    "fp8": FLOPS_PER_SECOND,
+    "fp4": FLOPS_PER_SECOND,
+    "weights": BYTES,
+}
+_HIDDEN = ("aliases", "kind", "vendor", "description")
+
+
+def print_listing(tables: dict[str, list[dict[str, Any]]]) -> None:
+    """Print each kind as a table that fits the terminal."""
+    for kind, rows in tables.items():
+        columns = tuple(name for name in rows[0] if name not in _HIDDEN)
+        _print_table(
+            Table(
+                title=kind,
+                columns=columns,
+                rows=[tuple(_text(name, row[name]) for name in columns) for row in rows],
+            )
+        )
+
+
+def _text(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if name in _UNITS:
+        return show(value, _UNITS[name])
+    if name in ("parameters", "active"):
+        return f"{value / 1e9:,.2f} B"
+    if isinstance(value, list):
+        return ", ".join(value)
+    return str(value)
+
+
+def describe(name: str, contexts: Iterable[int], overrides: Sequence[str]) -> Description:
+    """A spec with the source of each number, or the arithmetic of a model."""
+    parts = overrides_by_spec(overrides)
+    kind = _kind(name)
+    if kind == "workloads":
+        return _describe_model(load_workload(name, parts["workload"]), tuple(contexts))
+    if kind == "hardware":
+        return _describe_spec(load_hardware(name, parts["hardware"]))
+    if kind == "stacks":
+        return _describe_spec(load_stack(name, parts["stack"]))
+    return _describe_spec(load_system(name))
+
+
+def _kind(name: str) -> str:
+    """Which kind of spec a name or file is."""
+    if is_config(name):
+        return "workloads"
+    path = Path(name)
+    if path.suffix.lower() in (".yaml", ".yml") or path.exists():
+        kind = kind_of(catalog().written(path)[0], path)
+        if kind is None:
+            raise SpecError([Fault(name, None, "", "is no spec", "tilecast check says why")])
+        return kind
+    for kind in _LISTED:
+        try:
+            catalog().find(kind, name)
+        except UnknownNameError:
+            continue
+        return kind
+    known = {entry for kind in _LISTED for entry in names(kind)}
+    raise UnknownNameError("spec", name, known)
+
+
+def _describe_spec(spec: Any) -> Description:
+    sources = {entry.path: entry for entry in spec.provenance}
+    rows, data = [], []
+    for leaf in leaves(spec):
+        origin = sources.get(leaf.path)
+        text = show(leaf.value, leaf.unit) if leaf.unit else str(leaf.value)
+        rows.append(
+            (leaf.path, text, origin.basis if origin else "", origin.source if origin else "")
+        )
+        data.append(
+            {
+                "path": leaf.path,
+                "value": list(leaf.value) if isinstance(leaf.value, tuple) else leaf.value,
+                "unit": leaf.unit.symbol if leaf.unit else None,
+                "source": origin.source if origin else None,
+                "basis": origin.basis if origin else None,
+            }
+        )
+    tables = [Table(title=spec.name, columns=("path", "value", "basis", "source"), rows=rows)]
+    if isinstance(spec, Accelerator):
+        tables.append(
+            Table(
+                title="dense peak",
+                columns=("format", "rate"),
+                rows=[
+                    (name, show(spec.peak(name) or 0.0, FLOPS_PER_SECOND))
+                    for name in spec.compute.matrix
+                ],
+            )
+        )
+    return Description(data={"name": spec.name, "values": data}, tables=tables)
+
+
+def _describe_model(model: Model, contexts: tuple[int, ...]) -> Description:
+    longest = getattr(model, "max_context", None)
+    chosen = contexts or tuple(c for c in CONTEXTS if longest is None or c <= longest)
+    data = summary(model, chosen)
+    rows = [
+        ("parameters", f"{data['parameters']:,}"),
+        ("active parameters", f"{data['active_parameters']:,}"),
+        ("weights", show(data["weight_bytes"], BYTES)),
+    ]
+    if data["kv_bytes_per_token"]:
+        rows.append(("KV cache per token", f"{data['kv_bytes_per_token']:,.0f} B"))
+        rows += [
+            (f"KV cache at {int(tokens):,} tokens", show(size, BYTES))
+            for tokens, size in data["kv_bytes_at"].items()
+        ]
+    parts = [
+        (part, f"{count:,}", show(data["weight_bytes_by_part"][part], BYTES))
+        for part, count in data["parameters_by_part"].items()
+    ]
+    return Description(
+        data=data,
+        tables=[
+            Table(title=model.name, columns=("quantity", "value"), rows=rows),
+            Table(title="by part", columns=("part", "parameters", "weights"), rows=parts),
+        ],
+    )
+
+
+def print_description(description: Description) -> None:
+    """Print every table of a description."""
+    for table in description.tables:
+        _print_table(table)
+
+
+def check_files(files: Sequence[Path]) -> int:
+    """Print every fault of every file; 2 if there was any, else 0."""
+    faulty = False
+    for path in files:
+        try:
+            faults = check_model(path) if is_config(path) else check_file(path)
+        except SpecError as error:
+            faults = list(error.faults)
+        except InputError as error:
+            sys.stderr.write(f"{error}\n")
+            faulty = True
+            continue
+        except SimulatorError as error:
+            sys.stderr.write(f"{path}: {error}\n")
+            faulty = True
+            continue
+        for fault in faults:
+            sys.stderr.write(f"{fault}\n")
+        faulty = faulty or bool(faults)
+        if not faults:
+            sys.stdout.write(f"{path}: ok\n")
+    return 2 if faulty else 0
+
+
+def _print_table(table: Table) -> None:
+    """A rich table without borders, its last column cut first."""
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    grid = RichTable(title=table.title, box=None, title_justify="left", pad_edge=False)
+    for number, column in enumerate(table.columns):
+        last = number == len(table.columns) - 1
+        grid.add_column(column, no_wrap=True, overflow="ellipsis" if last else "fold")
+    for row in table.rows:
+        grid.add_row(*row)
+    console.print(grid)
+    console.print()
