@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 from simulator.errors import Fault, InputError, SimulatorError, SpecError, UnknownNameError
 from simulator.models.arithmetic import active_parameters, parameters, summary, weight_bytes
 from simulator.models.load import check_model, is_config, load_workload
+from simulator.report import numbers
 from simulator.specs.hardware import Accelerator
 from simulator.specs.leaves import leaves
 from simulator.specs.load import (
@@ -24,7 +26,7 @@ from simulator.specs.load import (
     overrides_by_spec,
 )
 from simulator.specs.workload import Model
-from simulator.units import BYTES, BYTES_PER_SECOND, FLOPS_PER_SECOND, show
+from simulator.units import BYTES, FLOPS_PER_SECOND, show
 
 CONTEXTS = (1, 1024, 4096, 32768, 131072)
 """Cache sizes that ``show`` prints unless asked for others."""
@@ -109,40 +111,38 @@ _LISTED = {
     "systems": _system_row,
 }
 
-_UNITS = {
-    "memory": BYTES,
-    "bandwidth": BYTES_PER_SECOND,
-    "bf16": FLOPS_PER_SECOND,
-    "fp8": FLOPS_PER_SECOND,
-    "fp4": FLOPS_PER_SECOND,
-    "weights": BYTES,
+_SCALES = {
+    "memory": ("memory GB", 1e9),
+    "bandwidth": ("TB/s", 1e12),
+    "bf16": ("bf16", 1e12),
+    "fp8": ("fp8", 1e12),
+    "fp4": ("fp4", 1e12),
+    "parameters": ("parameters B", 1e9),
+    "active": ("active B", 1e9),
+    "weights": ("weights GB", 1e9),
 }
-_HIDDEN = ("aliases", "kind", "vendor", "description")
+_TITLES = {"hardware": "hardware: dense matrix peaks in TFLOP/s"}
+_SHOWN = {
+    "hardware": ("name", "architecture", "memory", "bandwidth", "bf16", "fp8", "fp4", "status"),
+    "workloads": ("name", "parameters", "active", "weights", "basis", "description"),
+    "stacks": ("name", "architectures", "tiles", "description"),
+    "systems": ("name", "devices", "topology", "accelerators", "description"),
+}
 
 
 def print_listing(tables: dict[str, list[dict[str, Any]]]) -> None:
-    """Print each kind as a table that fits the terminal."""
+    """Print each kind as a table that fits the terminal, one unit per column."""
     for kind, rows in tables.items():
-        columns = tuple(name for name in rows[0] if name not in _HIDDEN)
-        _print_table(
-            Table(
-                title=kind,
-                columns=columns,
-                rows=[tuple(_text(name, row[name]) for name in columns) for row in rows],
-            )
-        )
+        names = _SHOWN[kind]
+        heads = [_SCALES[name][0] if name in _SCALES else name for name in names]
+        cells = [tuple(_text(name, row[name]) for name in names) for row in rows]
+        _print_table(Table(title=_TITLES.get(kind, kind), columns=tuple(heads), rows=cells))
 
 
 def _text(name: str, value: Any) -> str:
-    if value is None:
-        return "-"
-    if name in _UNITS:
-        return show(value, _UNITS[name])
-    if name in ("parameters", "active"):
-        return f"{value / 1e9:,.2f} B"
-    if isinstance(value, list):
-        return ", ".join(value)
-    return str(value)
+    if name in _SCALES:
+        return numbers.digits(None if value is None else value / _SCALES[name][1])
+    return ", ".join(value) if isinstance(value, list) else str(value)
 
 
 def describe(name: str, contexts: Iterable[int], overrides: Sequence[str]) -> Description:
@@ -180,7 +180,7 @@ def _kind(name: str) -> str:
 
 def _describe_spec(spec: Any) -> Description:
     sources = {entry.path: entry for entry in spec.provenance}
-    rows, data = [], []
+    words, rows, data = [], [], []
     for leaf in leaves(spec):
         origin = sources.get(leaf.path)
         text = show(leaf.value, leaf.unit) if leaf.unit else str(leaf.value)
@@ -196,7 +196,10 @@ def _describe_spec(spec: Any) -> Description:
                 "basis": origin.basis if origin else None,
             }
         )
-    tables = [Table(title=spec.name, columns=("path", "value", "basis", "source"), rows=rows)]
+    tables = [
+        Table(title=spec.name, columns=("path", "text"), rows=words),
+        Table(title="numbers", columns=("path", "value", "basis", "source"), rows=rows),
+    ]
     if isinstance(spec, Accelerator):
         tables.append(
             Table(
@@ -270,16 +273,12 @@ def check_files(files: Sequence[Path]) -> int:
 
 
 def _print_table(table: Table) -> None:
-    """A rich table without borders, its last column cut first."""
-    from rich.console import Console
-    from rich.table import Table as RichTable
-
-    console = Console(highlight=False, markup=False, emoji=False)
-    grid = RichTable(title=table.title, box=None, title_justify="left", pad_edge=False)
-    for number, column in enumerate(table.columns):
-        last = number == len(table.columns) - 1
-        grid.add_column(column, no_wrap=True, overflow="ellipsis" if last else "fold")
-    for row in table.rows:
-        grid.add_row(*row)
-    console.print(grid)
-    console.print()
+    """Columns of equal width; on a terminal a line is cut at its edge, elsewhere never."""
+    rows = [table.columns, *table.rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    edge = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    sys.stdout.write(f"{table.title}\n")
+    for row in rows:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        sys.stdout.write(f"  {line.rstrip()}"[:edge] + "\n")
+    sys.stdout.write("\n")
