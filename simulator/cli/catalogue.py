@@ -184,9 +184,10 @@ def _describe_spec(spec: Any) -> Description:
     for leaf in leaves(spec):
         origin = sources.get(leaf.path)
         text = show(leaf.value, leaf.unit) if leaf.unit else str(leaf.value)
-        rows.append(
-            (leaf.path, text, origin.basis if origin else "", origin.source if origin else "")
-        )
+        if isinstance(leaf.value, str):
+            words.append((leaf.path, text))
+        else:
+            rows.append((leaf.path, text, *((origin.basis, origin.source) if origin else ("", ""))))
         data.append(
             {
                 "path": leaf.path,

@@ -38,7 +38,7 @@ class Lane:
         self.cap = cap
         self.least = 1 / cap
         self.active = 0
-        self.virtual: Bytes = 0.0
+        self.virtual: Bytes = 0
         self.pace: float = 0.0  # seconds per byte of each flow
         self.ends: list[Bytes] = []
         self._flows: dict[Bytes, list[Flow]] = {}
@@ -66,7 +66,7 @@ class Lane:
         for flow in left:
             self.active -= flow.count
         if not self.active:
-            self.virtual = 0.0  # an empty lane starts afresh and keeps all its bits
+            self.virtual = 0  # an empty lane starts afresh and keeps all its bits
         return left
 
 

@@ -26,7 +26,7 @@ NAMED, NUMBERED, DRAWN = 8, 30, 300
 _MARGIN = 14.0
 _LINE = 17.0
 _STRIP = 44.0
-_BELOW_AXIS = 44.0
+_BELOW_AXIS = 48.0
 """Room for the texts under an axis."""
 
 
@@ -138,7 +138,7 @@ class Layout:
 
     def _axis_title(self, text: str, axis: Axis, bottom: float) -> None:
         middle = axis.start + axis.length / 2
-        self.words.append(Words(text=text, x=middle, y=bottom - 30, align="center"))
+        self.words.append(Words(text=text, x=middle, y=bottom - 34, align="center"))
 
     def _axes(self, left: float, length: float, bottom: float) -> tuple[Axis, Axis]:
         """Whole decades round the data and the ridges, of one length on both axes."""

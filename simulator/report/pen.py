@@ -188,7 +188,7 @@ def _axes(figure: Figure, picture: Picture, x: Axis, y: tuple[float, float]) -> 
     axes.set_xlim(x.low, x.high)
     axes.set_xscale("log")
     axes.set_xticks(*_ticks(x))
-    axes.tick_params(axis="x", length=0, colors=palette.FAINT, pad=5)
+    axes.tick_params(axis="x", length=0, colors=palette.FAINT, pad=9)
     axes.minorticks_off()
     for spine in axes.spines.values():
         spine.set(color=palette.RULE, linewidth=0.8)

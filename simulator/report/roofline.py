@@ -19,7 +19,7 @@ from simulator.report.points import points
 from simulator.report.ranking import of_roof, ranked
 from simulator.result import Bound, Result
 
-WIDE, NARROW = 960.0, 360.0
+WIDE, NARROW = 960.0, 336.0
 _SLACK = 1e-6
 
 
