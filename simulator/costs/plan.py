@@ -108,7 +108,9 @@ def pipe_bandwidth(target: Target, moved: Floats, fed: Floats) -> Floats:
     All that units read comes through the cache, so a kernel whose tiles share much is held to
     the cache's bandwidth: its few bytes from the memory wait for the many that hit.
     """
-    ratio = np.divide(moved, fed, out=np.full(np.shape(moved), np.inf), where=fed > 0)
+    ratio = np.divide(
+        moved, np.maximum(fed, 1.0), out=np.full(np.shape(moved), np.inf), where=moved > 0
+    )
     return np.asarray(np.minimum(target.bandwidth, target.cache_bandwidth * ratio))
 
 
