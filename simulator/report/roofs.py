@@ -47,7 +47,8 @@ def build(
         top = max(rate for _, rate in tops)
         slope = _rising(x, y, roof.bandwidth, top)
         add(slope, "memory", solid)
-        texts = [f"{owner}memory {numbers.quantity(roof.bandwidth, 'B/s')}"]
+        peak = numbers.quantity(roof.bandwidth, "B/s")
+        texts = [f"{owner}memory {peak}", f"{owner}{peak}"]
         if front and 0 < roof.achieved_bandwidth < roof.bandwidth:
             reached = max(held.get(_format(name), rate) for name, rate in tops)
             add(_rising(x, y, roof.achieved_bandwidth, reached), "memory-achieved", "dashed")
