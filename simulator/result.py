@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from simulator.errors import BoundsError, Fault, SpecError
 from simulator.units import Bytes, BytesPerSecond, Dollars, Flops, FlopsPerSecond, Joules, Seconds
@@ -282,7 +282,7 @@ class Result:
     def load(cls, path: str | Path) -> Result:
         """Read what ``save`` wrote; raises SpecError where the file is not such a result."""
         try:
-            return TypeAdapter(cls, config=ConfigDict(extra="ignore")).validate_python(
+            return TypeAdapter(cls).validate_python(
                 json.loads(Path(path).read_text(encoding="utf-8"))
             )
         except OSError as error:
