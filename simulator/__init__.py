@@ -1,3 +1,52 @@
-"""tilecast: a hardware simulator and performance model for AI accelerators."""
+"""tilecast: a hardware simulator and performance model for AI accelerators.
 
-__version__ = "0.1.0"
+    >>> from simulator import make_scenario, simulate
+    >>> result = simulate(make_scenario("llama-3.1-8b", "h200", batch=8, context=2048))
+    >>> result.bound_by
+    'memory'
+
+Names are loaded when they are asked for, so that the command line starts at once.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from simulator.version import __version__
+
+if TYPE_CHECKING:
+    from simulator.api import (
+        load_hardware,
+        load_scenario,
+        load_stack,
+        load_workload,
+        make_scenario,
+        simulate,
+    )
+    from simulator.result import Result
+    from simulator.specs.scenario import Scenario
+
+__all__ = [
+    "Result",
+    "Scenario",
+    "__version__",
+    "load_hardware",
+    "load_scenario",
+    "load_stack",
+    "load_workload",
+    "make_scenario",
+    "simulate",
+]
+
+_HOMES = {"Result": "simulator.result", "Scenario": "simulator.specs.scenario"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES.get(name, "simulator.api")), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator import __version__
 from simulator.costs.bounds import bounds
 from simulator.costs.lower import alternatives
 from simulator.costs.plan import KernelPlan
@@ -28,6 +27,7 @@ from simulator.specs.scenario import Fidelity, Scenario
 from simulator.specs.stack import Stack
 from simulator.specs.workload import MoE, Transformer
 from simulator.units import Seconds
+from simulator.version import __version__
 
 DECODE_SAMPLES = 9
 """Contexts at which the decode steps of a ``generate`` run are simulated; between them the step
