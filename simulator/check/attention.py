@@ -14,8 +14,8 @@ import numpy as np
 
 from simulator.check.memory import Array, Memory
 from simulator.check.products import Ran, precision, rounded
-from simulator.check.tiling import Tiling
 from simulator.mapping.blocks import decompose
+from simulator.mapping.tiling import Tiling
 from simulator.ops.attention import Attention
 from simulator.ops.op import Arrays
 

@@ -9,8 +9,8 @@ and where the bytes that moved, each element once, are its compulsory traffic.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -19,14 +19,17 @@ from simulator.check.attention import run_attention
 from simulator.check.memory import Bucket, Memory
 from simulator.check.pointwise import run_pointwise
 from simulator.check.products import Ran, run_conv, run_grouped, run_matmul
-from simulator.check.tiling import Tiling, default_tiling
+from simulator.check.reduced import default_tiling, family, fewer_splits, reduce
 from simulator.check.tolerance import bound
 from simulator.check.torch_reference import has_torch, torch_reference
+from simulator.costs.lower import lower
+from simulator.costs.target import Target
 from simulator.errors import CheckError, InputError
+from simulator.mapping.tiling import Tiling
 from simulator.ops.attention import Attention
 from simulator.ops.conv import Conv2d
 from simulator.ops.matmul import GroupedMatmul, Matmul
-from simulator.ops.op import Arrays, Op, TensorOp
+from simulator.ops.op import Arrays, Op, OpGraph, TensorOp
 from simulator.ops.pointwise import MOVES, Pointwise
 from simulator.ops.rounding import quantise
 from simulator.specs.hardware import DataMover
@@ -52,6 +55,7 @@ class OpCheck:
     kind: str
     backend: Backend
     """Which library computed the whole operator."""
+    tile: str
     max_error: float
     """Error of the element that comes closest to its bound, or leaves it furthest."""
     tolerance: float
@@ -112,6 +116,7 @@ def examine(
         name=op.name,
         kind=op.kind,
         backend=backend,
+        tile=str(tiling),
         max_error=error,
         tolerance=tolerance,
         flops_counted=flops,
@@ -138,6 +143,75 @@ def check_op(
     check = examine(op, mover, rng, tiling=tiling, backend=backend)
     require_ok([check])
     return check
+
+
+def verify_ops(
+    ops: Iterable[Op],
+    mover: DataMover | None,
+    rng: np.random.Generator,
+    *,
+    tilings: Callable[[Op], Tiling] = default_tiling,
+    backend: Backend | None = None,
+) -> list[OpCheck]:
+    """Examine each operator, reduced to a few tiles of ``tilings``, on every library or on one.
+
+    The operands of an operator are the same for every library. Differences are in the checks:
+    ``require_ok`` raises them.
+    """
+    return [
+        check
+        for op in ops
+        for check in _on_each(op, tilings(op), mover, rng, (backend,) if backend else backends())
+    ]
+
+
+def _on_each(
+    op: Op,
+    tiling: Tiling,
+    mover: DataMover | None,
+    rng: np.random.Generator,
+    libraries: tuple[Backend, ...],
+) -> list[OpCheck]:
+    small, seed, kept = reduce(op, tiling), int(rng.integers(2**63)), fewer_splits(tiling)
+    return [
+        examine(small, mover, np.random.default_rng(seed), tiling=kept, backend=library)
+        for library in libraries
+    ]
+
+
+def verify_model(
+    graph: OpGraph,
+    target: Target | None,
+    rng: np.random.Generator,
+    *,
+    backend: Backend | None = None,
+) -> list[OpCheck]:
+    """Examine one operator of each family of a model, on the tiles that ``target`` would run.
+
+    A family shares its kind, formats, functions and masks; the first operator stands for it. The
+    kernel that is timed for an operator must also do the FLOP that the operator states. Without a
+    target, threads move small tiles.
+    """
+    first: dict[Hashable, TensorOp] = {}
+    for segment in graph.segments:
+        for op in segment.ops:
+            if isinstance(op, TensorOp):
+                first.setdefault(family(op), op)
+    if target is None:
+        return verify_ops(first.values(), None, rng, backend=backend)
+    mover = target.accelerator.data_mover
+    libraries = (backend,) if backend else backends()
+    checks: list[OpCheck] = []
+    for op in first.values():
+        plan = lower(op, target)
+        demand = op.demand()
+        stated = demand.vector_flops if isinstance(op, Pointwise) else demand.flops
+        timed: tuple[str, ...] = ()
+        if not math.isclose(plan.kernel.flops, stated, rel_tol=1e-9):
+            timed = (f"the kernel does {plan.kernel.flops:.0f} FLOP where {stated:.0f} are stated",)
+        for check in _on_each(op, plan.tiling, mover, rng, libraries):
+            checks.append(replace(check, faults=check.faults + timed))
+    return checks
 
 
 def require_ok(checks: Iterable[OpCheck]) -> None:

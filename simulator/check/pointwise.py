@@ -13,8 +13,8 @@ import numpy as np
 
 from simulator.check.memory import Memory
 from simulator.check.products import Ran, precision, rounded
-from simulator.check.tiling import Tiling
 from simulator.mapping.blocks import TileBlocks, decompose
+from simulator.mapping.tiling import Tiling
 from simulator.ops.functions import CHOSEN, EPSILON, FUNCTIONS, groups, silu
 from simulator.ops.op import Arrays
 from simulator.ops.pointwise import GATED, Pointwise

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.check.memory import Array, Memory
-from simulator.check.tiling import Tiling
 from simulator.mapping.blocks import Block, concatenate, decompose
+from simulator.mapping.tiling import Tiling
 from simulator.ops.conv import Conv2d
 from simulator.ops.matmul import GroupedMatmul, Matmul
 from simulator.ops.op import Arrays

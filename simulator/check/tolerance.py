@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.check.products import precision
-from simulator.check.tiling import Tiling
+from simulator.mapping.tiling import Tiling
 from simulator.ops.attention import Attention
 from simulator.ops.conv import Conv2d
 from simulator.ops.functions import EPSILON, FUNCTIONS, groups
@@ -79,9 +79,7 @@ def _attention(op: Attention, arrays: Arrays, tiling: Tiling) -> Floats:
     weighted mean by at most (1 + e)(1 + p) / (1 - e) - 1 of the weighted magnitudes.
     """
     u = roundoff(op)
-    queries = np.abs(arrays["q"]).transpose(0, 2, 1, 3)
-    keys = np.abs(arrays["k"]).transpose(0, 2, 3, 1)
-    sizes = queries @ np.repeat(keys, op.heads // op.kv_heads, axis=1) * op.scale
+    sizes = op.scores(np.abs(arrays["q"]), np.abs(arrays["k"]))
     largest = np.where(op.mask(), sizes, 0.0).max(axis=-1)
     if op.sinks:
         largest = np.maximum(largest, np.abs(arrays["sinks"])[:, None])
@@ -92,9 +90,9 @@ def _attention(op: Attention, arrays: Arrays, tiling: Tiling) -> Floats:
     entry = grid(op.format)
     growth = (1 + error) * (1 + entry.roundoff) / (1 - error) - 1
     values = np.abs(op.values(arrays))
-    magnitude = growth[..., None] * (op.shares(arrays) @ values)
-    vanished = op.kv_len * entry.smallest * values.max(axis=2, keepdims=True)
-    return np.asarray((magnitude + vanished).transpose(0, 2, 1, 3))
+    # A probability below the least of its format may vanish.
+    shares = growth[..., None] * op.shares(arrays) + entry.smallest
+    return op.weigh(shares, values)
 
 
 def _pointwise(op: Pointwise, arrays: Arrays, whole: Floats) -> Floats:

@@ -98,8 +98,16 @@ def _attention(op: Attention, a: dict[str, Any]) -> Any:
         sink = a["sinks"][:, None, None].expand(op.heads, op.q_len, 1)
         bias = torch.cat([bias, sink], dim=-1)
         k, v = functional.pad(k, (0, 0, 0, 1)), functional.pad(v, (0, 0, 0, 1))
-    result = functional.scaled_dot_product_attention(q, k, v, attn_mask=bias[None], enable_gqa=True)
-    return result.transpose(1, 2)
+    # The heads that share keys become rows of one head, so that no key is repeated.
+    rows = op.heads // op.kv_heads * op.q_len
+    result = functional.scaled_dot_product_attention(
+        q.reshape(op.batch, op.kv_heads, rows, op.head_dim),
+        k,
+        v,
+        attn_mask=bias.reshape(op.kv_heads, rows, -1),
+        scale=op.head_dim**-0.5,
+    )
+    return result.reshape(op.batch, op.heads, op.q_len, op.v_dim).transpose(1, 2)
 
 
 def _pointwise(op: Pointwise, a: dict[str, Any]) -> Any:

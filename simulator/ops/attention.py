@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,13 +113,17 @@ class Attention(TensorOp):
             seen[query, start:stop] = True
         return seen
 
+    def scores(self, q: NDArray[Any], k: NDArray[Any]) -> NDArray[np.float64]:
+        """Scaled product of each query with each key, (batch, heads, q_len, kv_len)."""
+        grouped = (self.batch, self.kv_heads, -1, self.head_dim)
+        queries = q.astype(np.float64).transpose(0, 2, 1, 3).reshape(grouped)
+        keys = k.astype(np.float64).transpose(0, 2, 3, 1)
+        shape = (self.batch, self.heads, self.q_len, self.kv_len)
+        return np.asarray(queries @ keys * self.scale).reshape(shape)
+
     def shares(self, arrays: Arrays) -> NDArray[np.float64]:
         """Weight of each key in each query's mean, (batch, heads, q_len, kv_len)."""
-        group = self.heads // self.kv_heads
-        queries = arrays["q"].astype(np.float64).transpose(0, 2, 1, 3)
-        keys = arrays["k"].astype(np.float64).transpose(0, 2, 3, 1)
-        scores = queries @ np.repeat(keys, group, axis=1) * self.scale
-        scores = np.where(self.mask(), scores, -np.inf)
+        scores = np.where(self.mask(), self.scores(arrays["q"], arrays["k"]), -np.inf)
         sinks = np.full((self.heads, 1, 1), -np.inf)
         if self.sinks:
             sinks = arrays["sinks"].astype(np.float64)[:, None, None]
@@ -127,15 +131,20 @@ class Attention(TensorOp):
         powers = np.exp(scores - largest)
         return np.asarray(powers / (powers.sum(axis=-1, keepdims=True) + np.exp(sinks - largest)))
 
-    def values(self, arrays: Arrays) -> NDArray[np.float64]:
-        """The values that each head weighs, (batch, heads, kv_len, v_dim)."""
-        values = arrays["k"][..., : self.v_dim] if self.latent else arrays["v"]
-        spread = values.astype(np.float64).transpose(0, 2, 1, 3)
-        return np.repeat(spread, self.heads // self.kv_heads, axis=1)
+    def values(self, arrays: Arrays) -> NDArray[Any]:
+        """What is weighed, (batch, kv_len, kv_heads, v_dim)."""
+        return arrays["k"][..., : self.v_dim] if self.latent else arrays["v"]
+
+    def weigh(self, shares: NDArray[Any], values: NDArray[Any]) -> NDArray[np.float64]:
+        """Values times their shares, (batch, q_len, heads, v_dim)."""
+        grouped = shares.reshape(self.batch, self.kv_heads, -1, self.kv_len)
+        result = np.asarray(grouped @ values.astype(np.float64).transpose(0, 2, 1, 3))
+        shape = (self.batch, self.heads, self.q_len, self.v_dim)
+        return result.reshape(shape).transpose(0, 2, 1, 3)
 
     def reference(self, arrays: Arrays) -> NDArray[np.float64]:
         """Softmax of the whole score matrix times the values, (batch, q_len, heads, v_dim)."""
-        return (self.shares(arrays) @ self.values(arrays)).transpose(0, 2, 1, 3)
+        return self.weigh(self.shares(arrays), self.values(arrays))
 
     def demand(self) -> Demand:
         """2 pairs (head_dim + v_dim) FLOP per head; the visible cache once per kv head."""
