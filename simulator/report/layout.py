@@ -291,7 +291,8 @@ class Layout:
                 found.append(Ceiling(line=line, dash=dash, colour=colour, weight=weight, gid=gid))
         sheet = Sheet(bounds=Box(axis.start, band[0] + 1, axis.start + axis.length, band[1] - 1))
         sheet.boxes += [_box(mark) for mark in marks]
-        sheet.lines += [ceiling.line for ceiling in found]
+        sheet.lines += [ceiling.line for ceiling in found if ceiling.weight > 1]
+        sheet.thin += [ceiling.line for ceiling in found if ceiling.weight <= 1]
         text = numbers.quantity(self.results[0].roof.bandwidth, "B/s")
         self._write(sheet, text, palette.INK, roofs.beside(found[0].line, text))
         self._name(sheet, marks)

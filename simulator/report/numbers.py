@@ -140,7 +140,9 @@ def percent(fraction: float | None) -> str:
         return ABSENT
     if 0 < fraction < 0.01:
         return "<1 %"
-    return f"{100 * fraction + 0.0:,.0f} %"
+    if fraction > 1e4:
+        return ">1,000,000 %"
+    return f"{round(100 * max(fraction, -1e4)):,} %"
 
 
 def utilisation(fraction: float | None) -> str:

@@ -142,13 +142,15 @@ def above(line: Line, text: str) -> Iterator[Spot]:
 
 
 def beside(line: Line, text: str) -> Iterator[Spot]:
-    """Places along an upright line from its foot, right of it and then left."""
+    """Places along an upright line from its foot, right of it and then left, clear of all lines
+    and then over thin ones."""
     half = text_width(text, TEXT) / 2
-    y = line.y0 + 12
-    while y < line.y1:
-        yield Spot(x=line.x0 + half + 4, y=y)
-        yield Spot(x=line.x0 - half - 4, y=y)
-        y += 16
+    for over in (False, True):
+        y = line.y0 + 12
+        while y < line.y1:
+            yield Spot(x=line.x0 + half + 4, y=y, over=over)
+            yield Spot(x=line.x0 - half - 4, y=y, over=over)
+            y += 16
 
 
 def _format(name: str) -> str:
