@@ -80,16 +80,16 @@ def make_scenario(
 
     model = attempt(
         lambda: (
-            workload
-            if not isinstance(workload, str | Path)
-            else load_workload(workload, parts["workload"])
+            load_workload(workload, parts["workload"])
+            if isinstance(workload, str | Path)
+            else with_overrides(workload, parts["workload"])
         )
     )
     device = attempt(
         lambda: (
-            hardware
-            if isinstance(hardware, Accelerator)
-            else load_hardware(hardware, parts["hardware"])
+            load_hardware(hardware, parts["hardware"])
+            if isinstance(hardware, str | Path)
+            else with_overrides(hardware, parts["hardware"])
         )
     )
     software = None

@@ -226,12 +226,15 @@ def verify(
     json: Json = None,
 ) -> None:
     """Run each kind of operator block by block on real numbers, numpy and torch."""
-    from simulator.cli.functional import print_checks, verify_workload
+    from simulator.check.functional import require_ok
+    from simulator.cli.functional import as_data, print_checks, verify_workload
 
     checks = verify_workload(workload, on, seed)
     if json is not None:
-        _write_json(checks, json)
-    raise typer.Exit(print_checks(checks, quiet=json == "-"))
+        _write_json(as_data(checks), json)
+    if json != "-":
+        print_checks(checks)
+    require_ok(checks)
 
 
 def _write_json(data: Any, target: str) -> None:

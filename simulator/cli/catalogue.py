@@ -136,7 +136,7 @@ def print_listing(tables: dict[str, list[dict[str, Any]]]) -> None:
         names = _SHOWN[kind]
         heads = [_SCALES[name][0] if name in _SCALES else name for name in names]
         cells = [tuple(_text(name, row[name]) for name in names) for row in rows]
-        _print_table(Table(title=_TITLES.get(kind, kind), columns=tuple(heads), rows=cells))
+        print_table(Table(title=_TITLES.get(kind, kind), columns=tuple(heads), rows=cells))
 
 
 def _text(name: str, value: Any) -> str:
@@ -246,7 +246,7 @@ def _describe_model(model: Model, contexts: tuple[int, ...]) -> Description:
 def print_description(description: Description) -> None:
     """Print every table of a description."""
     for table in description.tables:
-        _print_table(table)
+        print_table(table)
 
 
 def check_files(files: Sequence[Path]) -> int:
@@ -273,7 +273,7 @@ def check_files(files: Sequence[Path]) -> int:
     return 2 if faulty else 0
 
 
-def _print_table(table: Table) -> None:
+def print_table(table: Table) -> None:
     """Columns of equal width; on a terminal a line is cut at its edge, elsewhere never."""
     rows = [table.columns, *table.rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

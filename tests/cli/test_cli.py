@@ -1,0 +1,181 @@
+"""The command line as a user meets it: what it prints, what it writes, how it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simulator.cli import main
+from simulator.specs.load import names
+
+FIRST = "run llama-3.1-70b --on mi455x --phase decode --batch 32 --context 4096"
+
+
+class Ran:
+    """Exit code and streams of one command."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture
+def tilecast(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def call(command: str, *more: str) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["tilecast", *command.split(), *more])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        code = stop.value.code
+        return Ran(code if isinstance(code, int) else 0 if code is None else 1, out, err)
+
+    return call
+
+
+def test_the_first_command_prints_the_answer_and_writes_the_report(
+    tilecast, tmp_path: Path
+) -> None:
+    ran = tilecast(FIRST, "--report", str(tmp_path / "first"))
+    assert ran.code == 0
+    for words in ("step time", "throughput", "bound by", "memory", "MBU", "MFU", "bounds"):
+        assert words in ran.out
+    assert "188 of 432 GB" in ran.out
+    assert max(map(len, ran.out.splitlines())) <= 80
+    assert "\x1b" not in ran.out
+    written = {path.name for path in (tmp_path / "first").iterdir()}
+    assert {"index.html", "result.json", "operators.csv", "roofline.svg", "roofline.png"} <= written
+
+
+def test_json_on_standard_output_is_json_alone_in_base_units(tilecast) -> None:
+    ran = tilecast(FIRST, "--json", "-")
+    data = json.loads(ran.out)
+    assert 5e-3 < data["latency"] < 50e-3
+    assert data["throughput"] == pytest.approx(32 / data["latency"])
+    assert data["energy"] is None
+    assert data["bounds"]["lower"] <= data["latency"] <= data["bounds"]["upper"]
+    assert ran.err == ""
+
+
+def test_json_goes_to_a_file_beside_the_table(tilecast, tmp_path: Path) -> None:
+    target = tmp_path / "out.json"
+    ran = tilecast(FIRST, "--json", str(target))
+    assert "throughput" in ran.out
+    assert json.loads(target.read_text())["workload"] == "llama-3.1-70b"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
+
+
+@pytest.mark.parametrize("kind", ["hardware", "workloads", "stacks", "systems"])
+def test_list_has_every_name(tilecast, kind: str) -> None:
+    ran = tilecast(f"list {kind}")
+    listed = {line.split()[0] for line in ran.out.splitlines() if line.startswith("  ")}
+    assert set(names(kind)) <= listed
+    data = json.loads(tilecast(f"list {kind} --json -").out)
+    assert [row["name"] for row in data[kind]] == list(names(kind))
+
+
+def test_show_cites_each_number_of_a_spec(tilecast) -> None:
+    ran = tilecast("show mi455x")
+    line = next(line for line in ran.out.splitlines() if "memory.hbm4.bandwidth" in line)
+    assert "23.3 TB/s" in line
+    assert "datasheet" in line
+    assert "MI455X product page" in line
+
+
+def test_show_prints_the_arithmetic_of_a_model(tilecast) -> None:
+    data = json.loads(tilecast("show llama-3.1-70b --context 131072 --json -").out)
+    assert data["parameters"] == data["active_parameters"] == 70_553_706_496
+    assert data["weight_bytes"] == 2 * 70_553_706_496
+    assert data["kv_bytes_per_token"] == 327_680
+    assert data["kv_bytes_at"] == {"131072": 131072 * 327_680}
+
+
+def test_show_accepts_a_what_if(tilecast) -> None:
+    ran = tilecast("show mi455x --set memory.hbm4.bandwidth=30TB/s")
+    line = next(line for line in ran.out.splitlines() if "memory.hbm4.bandwidth" in line)
+    assert "30 TB/s" in line
+    assert "--set" in line
+
+
+def test_schema_is_json(tilecast) -> None:
+    assert "properties" in json.dumps(json.loads(tilecast("schema hardware").out))
+
+
+def test_check_names_every_fault_with_file_and_line(tilecast, tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    text = Path(__file__).parents[2].joinpath("hw_specs/h100.yaml").read_text()
+    good.write_text(text)
+    bad.write_text(
+        re.sub(r"(?m)^  clock:.*$", "  clock: 1830", text).replace("status: shipping", "staus: x")
+    )
+    ran = tilecast("check", str(good), str(bad))
+    assert ran.code == 2
+    assert f"{good}: ok" in ran.out
+    faults = [line for line in ran.err.splitlines() if line.startswith(str(bad))]
+    assert len(faults) >= 2
+    assert all(re.match(rf"{re.escape(str(bad))}:\d+: ", fault) for fault in faults)
+    assert any("compute.clock" in fault and "GHz" in fault for fault in faults)
+
+
+def test_two_unknown_names_are_both_named_with_near_ones(tilecast) -> None:
+    ran = tilecast("run lama-3.1-8b --on mi45x")
+    assert ran.code == 2
+    assert "llama-3.1-8b" in ran.err
+    assert "mi455x" in ran.err
+    assert "Traceback" not in ran.err
+    assert ran.out == ""
+
+
+def test_what_does_not_fit_exits_3_with_the_shortfall_and_what_would(tilecast) -> None:
+    ran = tilecast("run deepseek-v3 --on mi300x --batch 1 --context 1024")
+    assert ran.code == 3
+    assert "471.3 GB short" in ran.err
+    assert "by capacity 4 x mi300x hold it" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("run llama-3.1-8b --on h100 --batch 0", "batch: 0"),
+        ("run llama-3.1-8b --on h100 --batch two", "batch"),
+        ("run llama-3.1-8b --on h100 --dtype fp7", "fp7"),
+        ("run llama-3.1-8b --on h100 --stack cuda-sm99", "cuda-sm99"),
+        ("run llama-3.1-8b --on h100 --set compute.clock=2400", "compute.clock"),
+        ("run llama-3.1-8b --on h100 --set compute.clok=2.4GHz", "compute.clock"),
+        ("run llama-3.1-8b --on h100 --set memory.hbm3.bandwidth", "="),
+        ("run llama-3.1-8b --on h100 --phase denoise", "denoise"),
+        ("run llama-3.1-8b --on h100 --phase train", "train"),
+        ("run llama-3.1-8b --on /nowhere.yaml", "/nowhere.yaml"),
+        ("run /nowhere/config.json --on h100", "/nowhere/config.json"),
+        ("run llama-3.1-8b --on h100 --json /nowhere/x.json", "/nowhere/x.json"),
+        ("run llama-3.1-8b", "--on"),
+        ("show nosuch", "nosuch"),
+        ("verify nosuch", "nosuch"),
+        ("roofline llama-3.1-8b --on h100 -o roofline.gif", "roofline.gif"),
+    ],
+)
+def test_wrong_input_is_one_clear_message_and_exit_2(tilecast, command: str, found: str) -> None:
+    ran = tilecast(command)
+    assert ran.code == 2
+    assert found in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_roofline_compares_devices(tilecast, tmp_path: Path) -> None:
+    picture = tmp_path / "both.svg"
+    ran = tilecast("roofline llama-3.1-8b --on h200,mi455x --batch 8 -o", str(picture))
+    assert ran.code == 0
+    assert "mi455x" in picture.read_text()
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; import simulator.cli.app; "
+        "heavy = {'matplotlib', 'pint', 'numpy', 'simpy', 'jinja2', 'torch', 'yaml'}; "
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
