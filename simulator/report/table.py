@@ -1,6 +1,6 @@
 """A result as text for a terminal, 60 columns and wider.
 
-Rows never wrap: columns are dropped from the right, then names are cut in the middle. Rounds
+Rows never wrap: columns are dropped in a fixed order, then names are cut in the middle. Rounds
 nothing itself; colour and letters beyond ASCII are used only where asked for.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import math
@@ -16,7 +17,8 @@ from simulator.errors import BoundsError, SpecError
 from simulator.report import roofline
 from simulator.report.page import FILES, command, render_page, write_report
 from simulator.report.ranking import lines, ranked
-from simulator.result import Result
+from simulator.report.table import render
+from simulator.result import Bounds, Result
 
 CASES = ("calibrated", "experts", "single", "copies", "hostile", "overfull", "generate")
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -204,6 +206,17 @@ def test_a_place_that_cannot_be_written_is_refused_with_a_way_out(
             write_report(single, place)
     assert taken.read_text() == "mine"
     assert list(tmp_path.iterdir()) == [taken]
+
+
+def test_a_run_without_operators_or_without_time_is_still_reported(
+    single: Result, tmp_path: Path
+) -> None:
+    empty = dataclasses.replace(single, ops=())
+    still = dataclasses.replace(empty, latency=0.0, bounds=Bounds(lower=0.0, upper=0.0))
+    for result in (empty, still):
+        write_report(result, tmp_path)
+        assert "No operator takes any time." in (tmp_path / "index.html").read_text("utf-8")
+        assert "step time" in render(result, 80)
 
 
 def test_nothing_is_left_where_drawing_fails(

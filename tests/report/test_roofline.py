@@ -14,6 +14,8 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from simulator.errors import BoundsError, SpecError
 from simulator.report import pen, roofline
@@ -291,3 +293,41 @@ def test_a_name_that_cannot_be_written_is_refused_with_a_way_out(
     with pytest.raises(SpecError, match=r"end it in|name a file"):
         roofline.write_roofline(single, tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["taken.svg"]
+
+
+sizes = st.floats(min_value=1.0, max_value=1e18)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(sizes, sizes, st.floats(1e-6, 1.0)), min_size=1, max_size=30),
+    st.sampled_from([960.0, 336.0]),
+)
+def test_any_operators_find_their_place_under_the_roof(
+    single: Result, work: list[tuple[float, float, float]], width: float
+) -> None:
+    roof, model = single.roof, single.ops[0]
+    ops = tuple(
+        dataclasses.replace(
+            model,
+            name=f"operator {place}",
+            flops=flops,
+            bytes=moved,
+            time=max(flops / model.roof, moved / roof.bandwidth) / reached,
+        )
+        for place, (flops, moved, reached) in enumerate(work)
+    )
+    sheet = roofline.picture([dataclasses.replace(single, ops=ops)], width)
+    frame = Box(
+        sheet.x.start,
+        sheet.y.start,
+        sheet.x.start + sheet.x.length,
+        sheet.y.start + sheet.y.length,
+    )
+    ranks = sorted(rank for mark in sheet.marks for rank in mark.ranks)
+    assert ranks == list(range(1, len(ops) + 1))
+    for mark in sheet.marks:
+        x, y = mark.place
+        assert Box(x, y, x, y).inside(frame)
+    for (one, first), (other, second) in itertools.combinations(boxes(sheet), 2):
+        assert not first.hits(second), (one, other)
