@@ -13,7 +13,11 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+if TYPE_CHECKING:
+    from pint import UnitRegistry
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,67 +83,54 @@ class QuantityError(ValueError):
         super().__init__(f"{found}; {fix}")
 
 
-_SCALE = {prefix: Fraction(10) ** power for prefix, power in zip("pnumkMGTPE", (
+_SI = {"": 1.0} | {p: float(f"1e{e}") for p, e in zip("pnumkMGTPE", (
     -12, -9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)}  # fmt: skip
-_BINARY = {f"{prefix}i": Fraction(1024) ** power for power, prefix in enumerate("KMGT", 1)}
-_UP = {prefix: _SCALE[prefix] for prefix in "kMGTPE"}
-_DOWN = {prefix: _SCALE[prefix] for prefix in "munp"} | {"µ": _SCALE["u"], "μ": _SCALE["u"]}
-
-Dimension = tuple[tuple[str, int], ...]
-
-
-def _dimension(powers: dict[str, int]) -> Dimension:
-    return tuple(sorted((name, power) for name, power in powers.items() if power))
-
-
-# Spellings, size in base units, dimension, prefixes.
-_TABLE: tuple[tuple[str, float, dict[str, int], dict[str, Fraction]], ...] = (
-    ("B byte bytes", 1, {"byte": 1}, _UP | _BINARY),
-    ("b bit bits", 0.125, {"byte": 1}, _UP | _BINARY),
-    ("bps", 0.125, {"byte": 1, "second": -1}, _UP),
-    ("FLOP FLOPs flop flops OP OPs op ops", 1, {"flop": 1}, _UP),
-    ("s second seconds", 1, {"second": 1}, _DOWN),
-    ("min", 60, {"second": 1}, {}),
-    ("h hour", 3600, {"second": 1}, {}),
-    ("Hz", 1, {"clock": 1, "second": -1}, _UP),
-    ("clk clock clocks cycle cycles", 1, {"clock": 1}, _UP),
-    ("J joule", 1, {"joule": 1}, _UP | _DOWN),
-    ("W watt", 1, {"joule": 1, "second": -1}, _UP | _DOWN),
-    ("USD dollar", 1, {"dollar": 1}, _UP),
-)
-_UNITS: dict[str, tuple[Fraction, Dimension]] = {
-    prefix + name: (scale * Fraction(size), _dimension(powers))
-    for names, size, powers, prefixes in _TABLE
+_TABLE = Path(__file__).with_name("units.txt")
+_UP, _DOWN = "k M G T P E", "m u µ μ n p"
+_SPOKEN = {
+    prefix + name: None
+    for names, prefixes in (
+        ("B byte bytes b bit bits", f"{_UP} Ki Mi Gi Ti"),
+        ("bps FLOP FLOPs flop flops OP OPs op ops", _UP),
+        ("Hz clk clock clocks cycle cycles USD dollar", _UP),
+        ("s second seconds", _DOWN),
+        ("J joule W watt", f"{_UP} {_DOWN}"),
+        ("min h hour", ""),
+    )
     for name in names.split()
-    for prefix, scale in ({"": Fraction(1)} | prefixes).items()
+    for prefix in ("", *prefixes.split())
 }
+"""What a data sheet says; the registry would take any prefix with any unit, such as mB."""
 _TEXT = re.compile(
     r"\s*([+-]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?)"
     r"\s*([A-Za-zµμ]+(?:\s*/\s*[A-Za-zµμ]+)*)\s*"
 )
 
 
+@lru_cache(maxsize=1)
+def _registry() -> UnitRegistry[Any]:
+    import pint
+
+    # Fractions keep every size exact, so that a number is rounded once.
+    return pint.UnitRegistry(str(_TABLE), non_int_type=Fraction)
+
+
 @lru_cache(maxsize=1024)
-def _measure(name: str) -> tuple[Fraction, Dimension]:
-    """Size and dimension of a unit such as ``GB`` or ``FLOP/clk``; KeyError where unknown."""
-    size, powers = Fraction(1), dict[str, int]()
-    for place, part in enumerate(name.split("/")):
-        factor, dimension = _UNITS[part.strip()]
-        sign = -1 if place else 1
-        size *= factor**sign
-        for base, power in dimension:
-            powers[base] = powers.get(base, 0) + sign * power
-    return size, _dimension(powers)
+def _size(name: str, symbol: str) -> Fraction:
+    """The unit ``name`` in ``symbol``; raises pint.DimensionalityError where it is another's."""
+    registry = _registry()
+    one = registry.Quantity(Fraction(1), registry.parse_units(name))
+    return Fraction(one.to(symbol).magnitude)
 
 
 def _unknown(name: str) -> str:
-    """What to write in place of a unit that is not in the table, where the slip is a known one."""
-    part = next(part for part in map(str.strip, name.split("/")) if part not in _UNITS)
+    """What to write in place of a unit that nobody uses, where the slip is a known one."""
+    part = next(part for part in name.split("/") if part not in _SPOKEN)
     if part.upper().endswith("FLOPS"):
         return f"write {part[:-1]} or {part[:-1]}/s in place of {part}"
     if part in ("KB", "Kb"):
         return f"write k{part[1]} (1000) or Ki{part[1]} (1024) in place of {part}"
-    near = [known for known in _UNITS if known.lower() == part.lower()]
+    near = [known for known in _SPOKEN if known.lower() == part.lower()]
     return f"write {' or '.join(near)} in place of {part}" if near else ""
 
 
@@ -156,22 +147,23 @@ def parse(text: str, unit: Unit) -> float:
 
     Raises QuantityError where the text has no unit, an unknown one, or one of another dimension.
     """
+    from pint import DimensionalityError
+
     shown, example = repr(text[:60]), f"write it like '{unit.example}'"
     match = _TEXT.fullmatch(text)
     if match is None:
         raise QuantityError(f"{shown} is not a number with a unit", example)
-    name = match[2]
+    name = "".join(match[2].split())
+    if not all(part in _SPOKEN for part in name.split("/")):
+        raise QuantityError(f"{shown} has an unknown unit", _unknown(name) or example)
     try:
-        size, dimension = _measure(name)
-    except KeyError:
-        raise QuantityError(f"{shown} has an unknown unit", _unknown(name) or example) from None
-    due, wanted = _measure(unit.symbol)
-    if dimension != wanted:
-        raise QuantityError(f"{shown} is not in {unit.symbol}", example)
-    if unit is BYTES and name.rstrip("s").endswith(("b", "bit")):
+        size = _size(name, unit.symbol)
+    except DimensionalityError:
+        raise QuantityError(f"{shown} is not in {unit.symbol}", example) from None
+    if unit.symbol == "byte" and name.rstrip("s").endswith(("b", "bit")):
         raise QuantityError(f"{shown} counts bits, and a capacity is in bytes", example)
     try:
-        return float(Fraction(match[1]) * size / due)
+        return float(Fraction(match[1]) * size)
     except OverflowError:
         raise QuantityError(f"{shown} is too large for a number", example) from None
 
@@ -187,11 +179,11 @@ def show(value: float, unit: Unit) -> str:
     """
     if not math.isfinite(value):
         raise ValueError(f"{value} {unit.label} is not finite and has no text")
-    scales = {"": Fraction(1)} | {prefix: _SCALE[prefix] for prefix in unit.prefixes}
+    scales = {prefix: _SI[prefix] for prefix in ("", *unit.prefixes)}
     # Rounding decides too: 999.9 GB is 1 TB.
     rounded = abs(float(f"{value:.2e}"))
     below = [prefix for prefix, scale in scales.items() if scale <= rounded]
     prefix = max(below, key=scales.__getitem__) if below else min(scales, key=scales.__getitem__)
-    number = value / float(scales[prefix if value else ""])
+    number = value / scales[prefix if value else ""]
     digits = f"{number:.0f}" if 999.5 <= abs(number) < 1e15 else f"{number:.3g}"
     return f"{digits} {prefix if value else ''}{unit.label}"
