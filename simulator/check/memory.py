@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.mapping.descriptors import Layout, TensorDescriptor, lower
-from simulator.mapping.moves import fetch, load, put, store
+from simulator.mapping.moves import fetch, put, touch
 from simulator.specs.hardware import DataMover
 from simulator.specs.precision import number_format
 from simulator.units import Bytes
@@ -116,7 +116,7 @@ class Memory:
             self.descriptors += descriptor.descriptors
             self.copies += descriptor.copies
             self.moved += entry.bytes(descriptor.bytes * 8 / operand.layout.bits)
-            store(descriptor, operand.moves, load(descriptor, operand.moves) + 1)
+            touch(descriptor, operand.moves)
         return made
 
     def touched(self, bucket: Bucket) -> Bytes:

@@ -133,7 +133,7 @@ def _attention(op: Attention, tiling: Tiling) -> Attention:
 
     return replace(
         op,
-        batch=min(op.batch, 2),
+        batch=min(op.batch, 2 if op.q_len == 1 else 1),
         q_len=q_len,
         kv_len=kv_len,
         heads=op.heads // op.kv_heads * kv_heads,

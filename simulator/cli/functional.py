@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from simulator.api import make_scenario
-from simulator.check.functional import OpCheck, backends, verify_model
+from simulator.check.functional import OpCheck, backends
+from simulator.check.verify import verify_model
 from simulator.cli.catalogue import Table, print_table
 from simulator.costs.target import Target
 from simulator.models.graph import Step, build_graph

@@ -22,7 +22,8 @@ Array = NDArray[Any]
 def load(descriptor: TensorDescriptor, buffer: Array) -> Array:
     """The tile that a descriptor reads from a tensor's buffer, zeros outside the tensor."""
     tile: Array = np.zeros(descriptor.extent, dtype=buffer.dtype)
-    tile[_inside(descriptor)] = source(descriptor, buffer)
+    view = _view(descriptor, buffer)
+    tile[_inside(descriptor)] = view if descriptor.rows is None else view[_named(descriptor)]
     return tile
 
 
@@ -38,10 +39,13 @@ def store(descriptor: TensorDescriptor, buffer: Array, tile: Array) -> None:
         view[_named(descriptor)] = tile[_inside(descriptor)]
 
 
-def source(descriptor: TensorDescriptor, buffer: Array) -> Array:
-    """The elements of the buffer that a descriptor moves, without what lies outside."""
-    view = _view(descriptor, buffer)
-    return view if descriptor.rows is None else view[_named(descriptor)]
+def touch(descriptor: TensorDescriptor, counts: Array) -> None:
+    """Add one to each element of a buffer of counts that a descriptor moves."""
+    view = _view(descriptor, counts)
+    if descriptor.rows is None:
+        view += 1
+    else:
+        view[_named(descriptor)] += 1
 
 
 def fetch(descriptors: Iterable[TensorDescriptor], buffer: Array, box: tuple[int, ...]) -> Array:
