@@ -93,7 +93,7 @@ def closed_form_many(
     n, k, size, time = (
         np.asarray(x, dtype=np.float64) for x in (tiles, units, pipe_bytes, compute)
     )
-    rate, least = (
+    least = 1 / cap
         np.asarray(bandwidth, dtype=np.float64),
         1 / np.asarray(rate_cap, dtype=np.float64),
     )

@@ -167,20 +167,21 @@ class KernelProcess:
         ready, self._ready = self._ready, {}
         env, lane, loads, make = self._env, self._lane, self._loads, self._cohort
         self._pipe.advance()
+        events = 0
         for current in sorted(ready) if len(ready) > 1 else ready:
             units = ready[current]
-            taken: tuple[tuple[int, int], ...]
-            if units < self._left:
-                self._left -= units
-                taken = ((self._class, units),)
-            else:
-                taken = self._take(units)
             busy = current != IDLE
             if busy:
                 time = self._times[current]
                 self.computing += units * time
             else:
                 self.end = env.now
+            taken: tuple[tuple[int, int], ...]
+            if units < self._left:
+                self._left -= units
+                taken = ((self._class, units),)
+            else:
+                taken = self._take(units)
             for following, count in taken:
                 if following != IDLE:
                     size, pending = loads[following], busy + 1
@@ -191,12 +192,13 @@ class KernelProcess:
                     break
                 groups = repeat(1, count) if self._single else (count,)
                 for members in groups:
-                    self.events += pending
+                    events += pending
                     cohort = make(self, current, following, members, pending)
                     if busy:
                         Timeout(env, time).callbacks.append(cohort.computed)
                     if following != IDLE:
                         lane.add(size, cohort)
+        self.events += events
         if self._idle == self.kernel.units and self._drained is not None:
             self._drained()
 

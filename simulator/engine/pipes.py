@@ -63,10 +63,12 @@ class Lane:
         left = self._flows.pop(heappop(ends))
         while ends and ends[0] <= self.virtual:
             left += self._flows.pop(heappop(ends))
-        for flow in left:
-            self.active -= flow.count
-        if not self.active:
-            self.virtual = 0  # an empty lane starts afresh and keeps all its bits
+        if ends:
+            for flow in left:
+                self.active -= flow.count
+        else:  # an empty lane starts afresh and keeps all its bits
+            self.active = 0
+            self.virtual = 0
         return left
 
 
