@@ -90,13 +90,11 @@ def closed_form_many(
     in bytes per second; no tiles take no time. The operations are those of ``closed_form`` in the
     same order, so the seconds have the same bits.
     """
-    n, k, size, time = (
-        np.asarray(x, dtype=np.float64) for x in (tiles, units, pipe_bytes, compute)
+    n, k, size, time, rate, cap = (
+        np.asarray(x, dtype=np.float64)
+        for x in (tiles, units, pipe_bytes, compute, bandwidth, rate_cap)
     )
     least = 1 / cap
-        np.asarray(bandwidth, dtype=np.float64),
-        1 / np.asarray(rate_cap, dtype=np.float64),
-    )
     waves = np.ceil(n / k)
     full = size * np.maximum(k / rate, least)
     last = size * np.maximum((n - (waves - 1) * k) / rate, least)
@@ -115,16 +113,19 @@ def best_units(
 ) -> tuple[int, Seconds]:
     """How many of ``units`` finish ``tiles`` equal tiles first, and in how many seconds.
 
-    More units in the same number of waves load more at once before the first compute, so all of
-    them need not be best: with 4 tiles and compute to spare, 2 units take l(2) + 2 C and 3 units
-    l(3) + 2 C. The duration over the best number k <= ``units`` has no such flaw: it never rises
-    with more units (a larger choice), with more bandwidth or a higher cap, with less compute or
-    bytes per tile, or with fewer tiles (each true for every fixed k: each term of the closed form
-    falls, and the last tile of a wave saves max(l(1), C) of the next).
+    More units in the same number of waves load more at once before anything is computed, so all
+    of them need not be best: 4 tiles that compute for longer than they load take l(2) + 2 C on 2
+    units and l(3) + 2 C on 3. Every number is tried. The least duration has no such flaw, as each
+    number by itself shows: it never rises
 
-    Within w waves the fewest units are best, k = ceil(n / w): one unit more loads w - 1 tiles
-    earlier that the last wave need not, and l is convex. So these k are all that is looked at.
-    Among those within rounding of the best (1e-12) the largest number is returned.
+    - with more units: they only add choices;
+    - with bandwidth or rate cap, or with less compute or fewer bytes per tile: each term of the
+      closed form falls or stays;
+    - with fewer tiles: the last wave loads less at once, or falls away with max(l(1), C).
+
+    Within w waves the fewest units that do are best, k = ceil(n / w), since l(m) is convex in m.
+    Of the numbers within rounding of the least (1e-12) the largest is returned. No tiles take no
+    time on all units.
     """
     k = min(units, tiles)
     if k <= 0:
