@@ -111,12 +111,10 @@ def _pointwise(op: Pointwise, arrays: Arrays, whole: Floats) -> Floats:
         sizes = {"sigmoid_mul": value, "clamped_silu_mul": gate * (value + 1)}
         return np.asarray(STEPS * u * sizes.get(op.function, gate * value))
     if op.function == "rope":
-        pairs = op.cols // 2
-        size = x.copy()
-        size[:, : 2 * pairs] += (
-            x[:, : 2 * pairs].reshape(-1, pairs, 2)[..., ::-1].reshape(-1, 2 * pairs)
-        )
-        return 4 * u * size
+        other = x.copy()
+        even = op.cols // 2 * 2
+        other[:, 0:even:2], other[:, 1:even:2] = x[:, 1:even:2], x[:, 0:even:2]
+        return np.asarray(4 * u * (x + other))
     sizes = {"relu2": x * x, "add": x + np.abs(arrays.get("y", x))}
     return np.asarray(STEPS * u * sizes.get(op.function, x))
 

@@ -15,6 +15,7 @@ from simulator.check.moe import MoELayer, check_moe_layer
 from simulator.check.reduced import default_tiling, family, fewer_splits, reduce
 from simulator.costs.lower import lower
 from simulator.costs.target import Target
+from simulator.mapping.kernel import Kernel
 from simulator.mapping.tiling import Tiling
 from simulator.ops.matmul import GroupedMatmul
 from simulator.ops.op import GraphSegment, Op, OpGraph, TensorOp
@@ -52,31 +53,37 @@ def verify_model(
 ) -> list[OpCheck]:
     """Examine one operator of each family of a model, on the tiles that ``target`` would run.
 
-    A family shares its kind, formats, functions and masks; the first operator stands for it. The
-    kernel that is timed for an operator must also do the FLOP that the operator states. Each kind
-    of expert layer runs end to end as well. Without a target, threads move small tiles.
+    A family shares its kind, formats, functions, masks and whether it is split; its first
+    operator stands for it. The kernel that is timed for any operator must also do the FLOP that
+    the operator states. Each kind of expert layer runs end to end as well. Without a target,
+    threads move small tiles.
     """
     libraries: tuple[Backend, ...] = (backend,) if backend else backends()
-    first: dict[Hashable, TensorOp] = {}
-    for segment in graph.segments:
-        for op in segment.ops:
-            if isinstance(op, TensorOp):
-                first.setdefault(family(op), op)
-    if target is None:
-        checks = verify_ops(first.values(), None, rng, backend=backend)
-        return checks + _layers(graph, None, rng, libraries)
-    plans = {op: lower(op, target) for op in first.values()}
-    checks = []
-    for op, plan in plans.items():
-        demand = op.demand()
-        stated = demand.vector_flops if isinstance(op, Pointwise) else demand.flops
-        timed = flops_fault("the kernel that is timed does", plan.kernel.flops, stated, 1e-9)
-        small, kept = reduce(op, plan.tiling), fewer_splits(plan.tiling)
-        for check in examine(
-            small, target.accelerator.data_mover, rng, tiling=kept, libraries=libraries
-        ):
-            checks.append(replace(check, faults=check.faults + timed))
-    return checks + _layers(graph, target.accelerator.data_mover, rng, libraries)
+    mover = None if target is None else target.accelerator.data_mover
+    chosen: dict[Hashable, tuple[Op, Tiling]] = {}
+    timed: dict[Hashable, tuple[str, ...]] = {}
+    for op in dict.fromkeys(op for segment in graph.segments for op in segment.ops):
+        if not isinstance(op, TensorOp):
+            continue
+        plan = None if target is None else lower(op, target)
+        tiling = default_tiling(op) if plan is None else plan.tiling
+        key = family(op), tiling.split > 1
+        chosen.setdefault(key, (op, tiling))
+        if plan is not None:
+            timed[key] = timed.get(key, ()) + _timed(op, plan.kernel)
+    checks: list[OpCheck] = []
+    for group, (op, tiling) in chosen.items():
+        small, kept = reduce(op, tiling), fewer_splits(tiling)
+        for check in examine(small, mover, rng, tiling=kept, libraries=libraries):
+            checks.append(replace(check, faults=check.faults + timed.get(group, ())))
+    return checks + _layers(graph, mover, rng, libraries)
+
+
+def _timed(op: TensorOp, kernel: Kernel) -> tuple[str, ...]:
+    """The fault of a kernel that does other FLOP than its operator states; it adds in floats."""
+    demand = op.demand()
+    stated = demand.vector_flops if isinstance(op, Pointwise) else demand.flops
+    return flops_fault(f"the kernel timed for {op.name!r} does", kernel.flops, stated, 1e-9)
 
 
 def _layers(

@@ -71,6 +71,8 @@ class Pointwise(TensorOp):
             min(self.rows, self.written_rows or 0, self.weights) >= 0, "a size is negative"
         )
         self.require(self.cols >= 1, "cols is at least 1")
+        counted = self.function != "weighted_sum" or self.written_rows is not None
+        self.require(counted, "a weighted sum states its written_rows")
 
     @property
     def result(self) -> str:
