@@ -25,6 +25,8 @@ from simulator.specs.load import (
 from simulator.specs.scenario import Fidelity, PhaseName, Scenario
 from simulator.specs.stack import Stack
 from simulator.specs.workload import Model, Transformer
+from simulator.specs.yaml_read import read_tree
+from simulator.specs.yaml_tree import Place, Scalar, Sequence
 
 __all__ = [
     "load_hardware",
@@ -156,48 +158,89 @@ _COUNTS = ("batch", "input", "output", "context", "seed")
 _TEXTS = ("dtype", "stack", "fidelity", "phase")
 
 
-def load_scenario(text: str) -> Scenario:
-    """A scenario from one line.
+def load_scenario(text: str | Path) -> Scenario:
+    """A scenario from one line, or from a YAML file.
 
     >>> load_scenario("llama-3.1-8b decode batch=32 context=4096 on h200").batch
     32
 
     The line is WORKLOAD [PHASE] [KEY=VALUE]... on HARDWARE. Keys are those of ``make_scenario``;
-    any other key is an override. Raises SpecError with every fault of the line.
+    any other key is an override. A file has the keys ``workload``, ``on``, those of
+    ``make_scenario``, and ``set``, a list of overrides. Raises SpecError with every fault.
     """
+    if isinstance(text, Path) or text.strip().endswith((".yaml", ".yml")):
+        return _from_file(Path(text.strip()) if isinstance(text, str) else text)
     words = text.split()
-    faults: list[Fault] = []
-
-    def fault(path: str, found: str, fix: str) -> None:
-        faults.append(Fault("scenario", None, path, found, fix))
-
     if len(words) < 3 or words[-2] != "on":
         fix = "write it like 'llama-3.1-8b decode batch=32 context=4096 on h200'"
         raise SpecError([Fault("scenario", None, "", f"{text[:80]!r} names no hardware", fix)])
     workload, *rest, _, hardware = words
-    options: dict[str, Any] = {}
-    overrides: list[str] = []
+    here = Place("scenario", None)
+    options = _Options()
     for word in rest:
         key, equals, value = word.partition("=")
-        if not equals:
-            if word in PHASES and "phase" not in options:
-                options["phase"] = word
-            else:
-                fault(word, "is no phase and no key=value", f"phases: {', '.join(PHASES)}")
-        elif key in options:
-            fault(key, "is given twice", "keep one of them")
+        if equals:
+            options.set(key, value, here)
+        elif word in PHASES:
+            options.set("phase", word, here)
+        else:
+            options.fault(
+                here, word, "is no phase and no key=value", f"phases: {', '.join(PHASES)}"
+            )
+    return options.make(workload, hardware)
+
+
+class _Options:
+    """What a line or a file says, gathered with its faults."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.overrides: list[str] = []
+        self.faults: list[Fault] = []
+
+    def fault(self, place: Place, path: str, found: str, fix: str) -> None:
+        self.faults.append(place.fault(path, found, fix))
+
+    def set(self, key: str, value: str, place: Place) -> None:
+        """One key of ``make_scenario``, or an override."""
+        if key in self.values:
+            self.fault(place, key, "is given twice", "keep one of them")
         elif key in _COUNTS:
             if value.isascii() and value.isdigit():
-                options[key] = int(value)
+                self.values[key] = int(value)
             else:
-                fault(key, f"{value!r} is not a whole number", f"write it like {key}=32")
+                self.fault(place, key, f"{value!r} is not a whole number", f"like {key}=32")
         elif key in _TEXTS:
-            options[key] = value
+            self.values[key] = value
         else:
-            overrides.append(word)
-    if faults:
-        raise SpecError(faults)
-    return make_scenario(workload, hardware, overrides=overrides, **options)
+            self.overrides.append(f"{key}={value}")
+
+    def make(self, workload: str, hardware: str) -> Scenario:
+        """The scenario, unless there were faults."""
+        if self.faults:
+            raise SpecError(self.faults)
+        return make_scenario(workload, hardware, overrides=self.overrides, **self.values)
+
+
+def _from_file(path: Path) -> Scenario:
+    options = _Options()
+    tree = read_tree(path, str(path), options.faults)
+    known = ("workload", "on", *_COUNTS, *_TEXTS, "set")
+    for key, node in tree.items.items():
+        place = tree.where(key)
+        if key == "set" and isinstance(node, Sequence):
+            options.overrides += [i.text for i in node.items if isinstance(i, Scalar)]
+        elif key not in known:
+            options.fault(place, key, "is no key of a scenario", f"keys: {', '.join(known)}")
+        elif not isinstance(node, Scalar) or key == "set":
+            fix = "a list of texts" if key == "set" else "one value"
+            options.fault(place, key, "has the wrong shape", fix)
+        elif key in _COUNTS or key in _TEXTS:
+            options.set(key, node.text, place)
+    for key in ("workload", "on"):
+        if key not in tree.items:
+            options.fault(tree.place, key, "is missing", "name a model and a device")
+    return options.make(tree.text("workload") or "", tree.text("on") or "")
 
 
 def simulate(scenario: Scenario) -> Result:

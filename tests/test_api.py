@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,27 @@ def test_one_line_is_the_scenario_that_the_arguments_make() -> None:
     )  # fmt: skip
     assert line == made
     assert line.hardware.dram.bandwidth == 24e12
+
+
+def test_a_scenario_file_is_the_scenario_that_the_line_makes(tmp_path: Path) -> None:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(
+        "workload: llama-3.1-70b\non: mi455x\nphase: decode\nbatch: 32\ncontext: 4096\n"
+        "set:\n  - memory.hbm4.bandwidth=24 TB/s\n"
+    )
+    line = "llama-3.1-70b decode batch=32 context=4096 memory.hbm4.bandwidth=24TB/s on mi455x"
+    assert simulate(load_scenario(path)).latency == simulate(load_scenario(line)).latency
+    assert load_scenario(str(path)) == load_scenario(path)
+
+
+def test_every_fault_of_a_scenario_file_has_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "scenario.yaml"
+    path.write_text("workload: llama-3.1-8b\nbatch: many\ncolour: red\nset: x=1\n")
+    with pytest.raises(SpecError) as error:
+        load_scenario(path)
+    assert [(fault.line, fault.path) for fault in error.value.faults] == [
+        (2, "batch"), (3, "colour"), (4, "set"), (1, "on"),
+    ]  # fmt: skip
 
 
 def test_a_scenario_is_hashable_and_picklable_and_its_answer_is_the_same_elsewhere() -> None:
