@@ -85,7 +85,7 @@ def run_kernel(
             pipe_busy=kernel.pipe_bytes / kernel.bandwidth,
             compute_busy=kernel.compute,
         )
-    env = Environment()
+    env = Environment(0.0)
     instant = Instant(env)
     pipe = Pipe(instant, kernel.bandwidth)
     spans = None if recorder is None else Recorder()
