@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
-
 from simulator.errors import BoundsError, Fault, SpecError
 from simulator.units import Bytes, BytesPerSecond, Dollars, Flops, FlopsPerSecond, Joules, Seconds
 
@@ -281,10 +279,10 @@ class Result:
     @classmethod
     def load(cls, path: str | Path) -> Result:
         """Read what ``save`` wrote; raises SpecError where the file is not such a result."""
+        from pydantic import TypeAdapter, ValidationError
+
         try:
-            return TypeAdapter(cls).validate_python(
-                json.loads(Path(path).read_text(encoding="utf-8"))
-            )
+            return TypeAdapter(cls).validate_json(Path(path).read_bytes())
         except OSError as error:
             raise SpecError([Fault(str(path), None, "", error.strerror or str(error))]) from None
         except ValidationError as error:

@@ -3,14 +3,14 @@
 Base units are byte, FLOP, second, clock, joule and dollar. An annotation such as ``Bytes`` is a
 float whose metadata names its unit; the loader, the JSON schema and the printer read it there.
 Each base unit is a dimension of its own, so that GB/s is never taken for GHz, and GB, GiB and Gb
-are three things. Knows nothing of files or hardware.
+are three things; ``units.txt`` lists them for pint. Knows nothing of specs or hardware.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +18,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 if TYPE_CHECKING:
     from pint import UnitRegistry
+    from pydantic_core import CoreSchema
+
+LARGEST, SMALLEST = 1e30, 1e-30
+"""Beyond these a spec holds a slip, and products of numbers overflow."""
+PATTERN = r"^\s*[0-9]*\.?[0-9]*([eE][-+]?[0-9]+)?\s*[A-Za-zµμ]+(\s*/\s*[A-Za-z]+)*\s*$"
+"""The form of a quantity, for JSON schemas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +36,36 @@ class Unit:
     """How it is printed, without prefix."""
     prefixes: str = ""
     """The SI prefixes that it is printed with."""
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """The values that are legal: above zero, zero itself only if ``zero``, at most ``most``."""
-
     zero: bool = False
-    most: float = math.inf
+    """Zero is legal."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
+        """A spec states text with a unit; the JSON of a result has the number itself."""
+        from pydantic_core import core_schema
+
+        text = core_schema.no_info_after_validator_function(self._read, core_schema.str_schema())
+        span = core_schema.float_schema(ge=0 if self.zero else SMALLEST, le=LARGEST)
+        return core_schema.json_or_python_schema(
+            json_schema=core_schema.float_schema(),
+            python_schema=core_schema.chain_schema([text, span]),
+        )
+
+    def __get_pydantic_json_schema__(self, source: Any, handler: Any) -> dict[str, Any]:
+        return {
+            "type": "string",
+            "pattern": PATTERN,
+            "examples": [self.example],
+            "description": f"a quantity with its unit, like '{self.example}'",
+        }
+
+    def _read(self, text: str) -> float:
+        from pydantic_core import PydanticCustomError
+
+        try:
+            return parse(text, self)
+        except QuantityError as error:
+            context = {"found": error.found, "fix": error.fix}
+            raise PydanticCustomError("quantity", "{found}; {fix}", context) from None
 
 
 BYTES = Unit("byte", "80 GB", "B", "kMGTPE")
@@ -69,10 +97,10 @@ Watts = Annotated[float, WATTS]
 Joules = Annotated[float, JOULES]
 Dollars = Annotated[float, DOLLARS]
 DollarsPerHour = Annotated[float, DOLLARS_PER_HOUR]
-Share = Annotated[float, Range(most=1.0)]
-"""A fraction of something: above 0, at most 1."""
-Pause = Annotated[float, SECONDS, Range(zero=True)]
+Pause = Annotated[float, replace(SECONDS, zero=True)]
 """A time in seconds that may be zero."""
+Reserve = Annotated[float, replace(BYTES, zero=True)]
+"""Bytes, possibly none."""
 
 
 class QuantityError(ValueError):

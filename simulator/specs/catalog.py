@@ -11,11 +11,12 @@ import os
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from simulator.errors import Fault, SpecError, UnknownNameError
 from simulator.specs.cite import cite
 from simulator.specs.fabric import System
+from simulator.specs.fields import BY_KIND
 from simulator.specs.hardware import Accelerator
 from simulator.specs.shape import Record, Variants, shape_of
 from simulator.specs.stack import Stack
@@ -46,7 +47,7 @@ KINDS = {
     "hardware": Kind("accelerator", "hw_specs", Accelerator),
     "systems": Kind("system", "hw_specs/systems", System),
     "stacks": Kind("stack", "hw_specs/stacks", Stack),
-    "workloads": Kind("workload", "workloads", Model),
+    "workloads": Kind("workload", "workloads", Annotated[Model, BY_KIND]),
 }
 Written = tuple[Mapping, tuple[Fault, ...]]
 """The tree of a file, and the faults that it already has."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from simulator.specs.hardware import Link, Provenance
+from simulator.specs.fields import Amount, Checked, Count, Flag
+from simulator.specs.hardware import Link, Origins
 from simulator.units import Bytes
 
 
@@ -17,13 +18,13 @@ from simulator.units import Bytes
 class Domain:
     """Devices that reach each other in one hop: a mesh, a switch, or a host's PCIe tree."""
 
-    devices: int
+    devices: Count
     topology: Literal["mesh", "switch", "pcie"]
-    planes: int = 1
+    planes: Count = 1
     """Parallel switch planes that share the traffic."""
     link: Link | None = None
     """Overrides the accelerator's scale-up link."""
-    in_network_reduction: bool = False
+    in_network_reduction: Flag = False
     """The switch can add (NVLink SHARP)."""
 
 
@@ -31,13 +32,13 @@ class Domain:
 class Host:
     """The host of one node."""
 
-    accelerators: int
+    accelerators: Count
     """Accelerators per host."""
     memory: Bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class System:
+class System(Checked):
     """A node or rack of equal accelerators."""
 
     name: str
@@ -45,7 +46,7 @@ class System:
     accelerators: tuple[str, ...] = ()
     """Accelerators that this system is sold with; any other is a what-if."""
     scale_up: Domain
-    nics_per_accelerator: float | None = None
+    nics_per_accelerator: Amount | None = None
     nic: Link | None = None
     host: Host | None = None
-    provenance: tuple[Provenance, ...] = field(default=(), compare=False)
+    provenance: Origins = field(default=(), compare=False)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -46,3 +49,10 @@ class FrozenMap(Mapping[K, V], Generic[K, V]):
 
     def __reduce__(self) -> tuple[type[FrozenMap[K, V]], tuple[dict[K, V]]]:
         return type(self), (self._data,)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Validate as a plain mapping of the same parameters, then freeze it."""
+        key, value = getattr(source, "__args__", (Any, Any))
+        inner = handler.generate_schema(dict[key, value])  # type: ignore[valid-type]
+        return core_schema.no_info_after_validator_function(cls, inner)

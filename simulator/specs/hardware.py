@@ -7,8 +7,13 @@ and link bandwidths are per direction; a key that means anything else says so.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import BeforeValidator
+from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import PydanticCustomError
+
+from simulator.specs.fields import Amount, Checked, Count, Share, Some, Width
 from simulator.specs.frozen import FrozenMap
 from simulator.specs.precision import FormatName
 from simulator.units import (
@@ -23,7 +28,6 @@ from simulator.units import (
     FlopsPerSecond,
     Hertz,
     Seconds,
-    Share,
     Watts,
 )
 
@@ -49,11 +53,19 @@ class Provenance:
     basis: Basis
 
 
+def _refuse(value: Any) -> Any:
+    raise PydanticCustomError("unexpected_keyword_argument", "Unexpected keyword argument")
+
+
+Origins = Annotated[tuple[Provenance, ...], BeforeValidator(_refuse), SkipJsonSchema()]
+"""Where the numbers of a spec came from: what the loader fills in, and no file states."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compute:
+class Compute(Checked):
     """The compute units of one package. Per-clock rates are dense and per unit."""
 
-    units: int
+    units: Count
     """Active compute units (AMD CU or WGP, NVIDIA SM, Intel Xe core, CPU core)."""
     unit: Literal["CU", "WGP", "SM", "Xe", "core"]
     clock: Hertz
@@ -62,7 +74,7 @@ class Compute:
     """The highest clock that the device runs at, where it is above ``clock``."""
     held_clock: Hertz | None = None
     """The clock held under sustained matrix load, where it was measured."""
-    dies: int = 1
+    dies: Count = 1
     """Compute dies that each have their own share of the units."""
     matrix: FrozenMap[FormatName, FlopsPerClock]
     """Dense FLOP per clock per unit that products of a number format run at: on the matrix engine,
@@ -71,12 +83,12 @@ class Compute:
     """FLOP per clock per unit by number format, vector ALUs."""
     exponentials: FlopsPerClock | None = None
     """Exponentials per clock per unit: what the softmax of attention waits for."""
-    sparsity: FrozenMap[FormatName, float] = field(default_factory=FrozenMap)
+    sparsity: FrozenMap[FormatName, Amount] = field(default_factory=FrozenMap)
     """Structured-sparse peak over dense peak by number format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryLevel:
+class MemoryLevel(Checked):
     """One level of the memory hierarchy. ``capacity`` and ``bandwidth`` are per ``scope``."""
 
     kind: MemoryKind
@@ -89,7 +101,7 @@ class MemoryLevel:
     """Streaming read bandwidth that was measured, as a fraction of the peak."""
     latency: Seconds | None = None
     line: Bytes | None = None
-    stacks: int | None = None
+    stacks: Count | None = None
     pin_rate: BitsPerSecond | None = None
 
 
@@ -98,21 +110,21 @@ class DataMover:
     """Limits of the engine that copies tiles by descriptor (AMD TDM, NVIDIA TMA)."""
 
     kind: Literal["tdm", "tma"]
-    rank: int
+    rank: Count
     """Most dimensions of one descriptor."""
-    tile_dim: int
+    tile_dim: Count
     """Largest extent of a tile along one dimension, in elements."""
-    gather_rows: FrozenMap[int, int] = field(default_factory=FrozenMap)
+    gather_rows: FrozenMap[Width, Count] = field(default_factory=FrozenMap)
     """Rows that one gather descriptor names, by index width in bits; empty: no gather."""
-    iterate: int = 1
+    iterate: Count = 1
     """Most repetitions of one tile by one descriptor."""
-    multicast: int = 1
+    multicast: Count = 1
     """Most workgroups that one load delivers to."""
     alignment: Bytes
     """The row length, and any stride, is a multiple of this."""
     latency: Clocks | None = None
     """Clocks from issue to data in local memory."""
-    queues: int = 1
+    queues: Count = 1
     """Descriptor queues per unit."""
 
 
@@ -122,7 +134,7 @@ class Link:
 
     kind: Literal["xgmi", "ualink", "nvlink", "pcie", "ethernet", "infiniband", "c2c"]
     bandwidth: BytesPerSecond
-    links: int = 1
+    links: Count = 1
     achieved: Share | None = None
     latency: Seconds | None = None
 
@@ -144,7 +156,7 @@ class Price:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accelerator:
+class Accelerator(Checked):
     """One package that can be bought, or that somebody said could be."""
 
     name: str
@@ -156,17 +168,17 @@ class Accelerator:
     aliases: tuple[str, ...] = ()
     launched: str | None = None
     process: str | None = None
-    transistors: float | None = None
+    transistors: Amount | None = None
     description: str = ""
     compute: Compute
-    memory: tuple[MemoryLevel, ...]
+    memory: Some[MemoryLevel]
     data_mover: DataMover | None = None
     scale_up: Link | None = None
     scale_out: Link | None = None
     host: Link | None = None
     power: Power | None = None
     price: Price | None = None
-    provenance: tuple[Provenance, ...] = field(default=(), compare=False)
+    provenance: Origins = field(default=(), compare=False)
 
     def level(self, kind: str) -> MemoryLevel | None:
         """The memory level of that kind, or None where the device has none."""

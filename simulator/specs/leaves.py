@@ -34,7 +34,8 @@ def _unit(hint: Any) -> Unit | None:
 
 def leaves(spec: Any, prefix: str = "") -> Iterator[Leaf]:
     """The set values of a spec dataclass; None, empty and provenance are left out."""
-    units = _units(type(spec))
+    kind: Any = type(spec)
+    units = _units(kind)
     for entry in fields(spec):
         value = getattr(spec, entry.name)
         if value is None or entry.name == "provenance":

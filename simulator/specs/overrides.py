@@ -20,6 +20,7 @@ from simulator.specs.shape import (
     Shape,
     Table,
     Variants,
+    below,
     fields_of,
 )
 from simulator.specs.yaml_read import parse_text
@@ -167,19 +168,15 @@ def _set(node: Node | None, shape: Shape, steps: list[str], value: Node) -> Node
     if not steps:
         return value
     step, rest = steps[0], steps[1:]
+    if inner := below(shape, step):
+        parent = node if isinstance(node, Mapping) else Mapping(_HERE, {}, {})
+        child = _set(parent.items.get(step), inner, rest, value)
+        return parent.with_item(step, child, _HERE)
     match shape:
-        case Record(cls=cls) if step in fields_of(cls):
-            parent = node if isinstance(node, Mapping) else Mapping(_HERE, {}, {})
-            child = _set(parent.items.get(step), fields_of(cls)[step].shape, rest, value)
-            return parent.with_item(step, child, _HERE)
         case Variants() if isinstance(node, Mapping):
             record = shape.named(node.text("kind"))
             if record is not None:
                 return _set(node, record, steps, value)
-        case Table(value=entry):
-            parent = node if isinstance(node, Mapping) else Mapping(_HERE, {}, {})
-            child = _set(parent.items.get(step), entry, rest, value)
-            return parent.with_item(step, child, _HERE)
         case Listing(item=item) if isinstance(node, Sequence):
             at = _position(node, step)
             items = list(node.items)
@@ -213,10 +210,9 @@ def _set_blocks(root: Node, shape: Shape, steps: list[str], value: Node) -> Node
             case Variants() if isinstance(node, Mapping):
                 named = shape.named(node.text("kind"))
                 return walk(node, named) if named else node
-            case Record(cls=cls, kind=kind) if isinstance(node, Mapping):
-                known = fields_of(cls)
+            case Record(kind=kind) if isinstance(node, Mapping):
                 items = {
-                    name: walk(child, known[name].shape) if name in known else child
+                    name: walk(child, inner) if (inner := below(shape, name)) else child
                     for name, child in node.items.items()
                 }
                 block = Mapping(node.place, items, node.keys)
@@ -267,17 +263,13 @@ def _reaches(shape: Shape, steps: list[str]) -> bool:
     if not steps:
         return True
     match shape:
-        case Record(cls=cls):
-            known = fields_of(cls)
-            return steps[0] in known and _reaches(known[steps[0]].shape, steps[1:])
         case Variants(records):
             return any(_reaches(record, steps) for record in records)
-        case Table(value=value):
-            return _reaches(value, steps[1:])
         case Listing(item=item):
             return _reaches(item, steps[1:])
         case _:
-            return False
+            inner = below(shape, steps[0])
+            return inner is not None and _reaches(inner, steps[1:])
 
 
 def _paths(shape: Shape, node: Node | None = None, stem: str = "") -> Iterator[str]:

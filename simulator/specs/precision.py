@@ -10,7 +10,9 @@ int4 formats are GPTQ's and AWQ's, one fp16 per group of 128, 64 or 32 weights.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
+
+from pydantic_core import CoreSchema, core_schema
 
 from simulator.errors import UnknownNameError
 from simulator.units import Bytes
@@ -22,6 +24,9 @@ class Names:
 
     kind: str
     known: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
+        return core_schema.literal_schema(list(self.known))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,12 @@ once. Knows the specs. Never touches files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import MISSING, fields
+from functools import lru_cache
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from simulator.specs.hardware import DRAM, Accelerator, Compute, MemoryLevel
 from simulator.specs.stack import AttentionLibrary, MatmulLibrary
@@ -17,14 +22,46 @@ from simulator.units import HERTZ, show
 Values = dict[str, Any]
 Broken = Iterator[tuple[str, str, str]]
 """The field, what was found, what would do."""
-
 _RULES: dict[type, list[Callable[[Values], Broken]]] = {}
 
 
-def broken_rules(cls: type, values: Values) -> Broken:
-    """Every rule of ``cls`` that ``values``, some of which may be absent, break."""
-    for rule in _RULES.get(cls, ()):
-        yield from rule(values)
+def check(cls: Any, data: Any, read: Callable[[Any], Any]) -> Any:
+    """``data`` as ``read`` makes it, if its rules hold; every fault of both where not."""
+    spec, errors = None, []
+    try:
+        spec = read(data)
+        values = {entry.name: getattr(spec, entry.name) for entry in fields(cls)}
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+        values = _sound(cls, data, {fault["loc"][0] for fault in errors if fault["loc"]})
+    broken = [fault for rule in _RULES.get(cls, ()) for fault in rule(values)]
+    if not errors and not broken:
+        return spec
+    told = [(fault["type"], fault["loc"], fault["input"], fault.get("ctx")) for fault in errors]
+    told += [("rule", (name,), data, {"found": found, "fix": fix}) for name, found, fix in broken]
+    raise ValidationError.from_exception_data(
+        cls.__name__,
+        [
+            InitErrorDetails(type=PydanticCustomError(kind, kind, context), loc=loc, input=given)
+            for kind, loc, given, context in told
+        ],
+    )
+
+
+def _sound(cls: type, data: Any, failed: set[int | str]) -> Values:
+    """The fields that hold, for the rules that need no others."""
+    if cls not in _RULES or not isinstance(data, dict):
+        return {}
+    values = {entry.name: entry.default for entry in fields(cls) if entry.default is not MISSING}
+    hints = get_type_hints(cls, include_extras=True)
+    for name in data.keys() & hints.keys() - failed:
+        values[name] = _adapter(hints[name]).validate_python(data[name])
+    return {name: value for name, value in values.items() if name not in failed}
+
+
+@lru_cache(maxsize=256)
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(hint)
 
 
 def _rule(*classes: type) -> Callable[[Callable[[Values], Broken]], Callable[[Values], Broken]]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from simulator.specs.fields import Checked, Count, Share, Some
 from simulator.specs.frozen import FrozenMap
-from simulator.specs.hardware import Provenance
+from simulator.specs.hardware import Origins
 from simulator.specs.precision import FormatOrDefault
-from simulator.units import Bytes, Pause, Share
+from simulator.units import Pause, Reserve
 
-Tile = tuple[int, int, int]
+Tile = tuple[Count, Count, Count]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,35 +31,35 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MatmulLibrary:
+class MatmulLibrary(Checked):
     """Tiles (m, n, k) that the GEMM library has, with what it reaches."""
 
-    tiles: tuple[Tile, ...]
-    split_k: tuple[int, ...] = (1,)
+    tiles: Some[Tile]
+    split_k: Some[Count] = (1,)
     efficiency: FrozenMap[FormatOrDefault, Share]
     """Share of the matrix rate at the held clock that a long K-loop of the largest tile keeps,
     by number format; ``default`` for the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionLibrary:
+class AttentionLibrary(Checked):
     """Query and key-value block of the attention kernels, with what they reach."""
 
-    prefill_tile: tuple[int, int]
-    decode_tile: tuple[int, int]
+    prefill_tile: tuple[Count, Count]
+    decode_tile: tuple[Count, Count]
     """(packed query rows, key-value tokens) of one decode block."""
     efficiency: FrozenMap[FormatOrDefault, Share]
-    min_split: int = 128
+    min_split: Count = 128
     """Fewest key-value tokens that a split of one sequence keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stack:
+class Stack(Checked):
     """Kernel libraries and launch costs of one software stack on one generation."""
 
     name: str
     description: str = ""
-    architectures: tuple[str, ...]
+    architectures: Some[str]
     """Architectures of accelerators that it is the default for."""
     launch: Launch
     mode: Literal["graph", "eager"] = "graph"
@@ -68,6 +69,6 @@ class Stack:
     """Share of the peak memory bandwidth that kernels reach where the device states none."""
     matmul: MatmulLibrary
     attention: AttentionLibrary
-    framework_memory: Bytes = 0.0
+    framework_memory: Reserve = 0.0
     """Bytes per device that the runtime and its libraries hold."""
-    provenance: tuple[Provenance, ...] = field(default=(), compare=False)
+    provenance: Origins = field(default=(), compare=False)

@@ -1,24 +1,25 @@
-"""From a tree to a spec: each value checked against the shape of its field, all faults at once.
+"""From a tree to a spec: pydantic checks plain data against the dataclasses, and each of its errors
+becomes a fault that says where, what was found and what would do.
 
-Knows trees, shapes and rules. Never touches files or names of a catalogue.
+Knows trees and shapes. Never touches files or names of a catalogue.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import re
 from collections.abc import Sequence as Items
-from typing import Any, cast
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple, cast
 
-from simulator.errors import Fault, SpecError, nearest
-from simulator.specs.frozen import FrozenMap
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from simulator.errors import Fault, SpecError
+from simulator.specs.explain import add, amiss, due, offer, told
 from simulator.specs.hardware import Basis, Provenance
-from simulator.specs.rules import broken_rules
 from simulator.specs.shape import (
     Choice,
-    Field,
-    Flag,
     Listing,
     Number,
     Record,
@@ -26,29 +27,22 @@ from simulator.specs.shape import (
     Table,
     Text,
     Variants,
+    below,
     fields_of,
     shape_of,
 )
 from simulator.specs.yaml_read import MAX_FAULTS
-from simulator.specs.yaml_tree import (
-    Mapping,
-    Node,
-    Place,
-    Scalar,
-    Sequence,
-    brief,
-    join,
-    label,
-)
-from simulator.units import QuantityError, parse
+from simulator.specs.yaml_tree import Mapping, Node, Scalar, Sequence, join, label
 
-_LARGEST = 1e30
-"""Beyond this, and below its inverse, a spec holds a slip, and products of numbers overflow."""
-_INVALID: Any = object()
+Loc = tuple[int | str, ...]
+_Number = tuple[str, Scalar]
+_OF_FIELDS = ("missing", "unexpected_keyword_argument", "rule")
+"""Errors whose location ends in a field, which may not be there."""
 
 
-class _TooManyError(Exception):
-    """More faults than anybody reads."""
+@lru_cache(maxsize=64)
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(hint)
 
 
 def validate(root: Mapping, hint: Any, faults: Items[Fault] = (), *, cited: bool = True) -> Any:
@@ -58,16 +52,20 @@ def validate(root: Mapping, hint: Any, faults: Items[Fault] = (), *, cited: bool
     that were found on the way here. A number without source and basis is a fault where ``cited``.
     Raises SpecError with every fault, sorted by file and line.
     """
-    reading = _Reading(list(faults), cited)
-    spec = _INVALID
+    reading = _Reading()
+    data = reading.plain(root, shape_of(hint), (), "")
+    errors: list[ErrorDetails] = []
+    spec: Any = None
     try:
-        spec = reading.node(root, shape_of(hint), "")
-        reading.close()
-    except _TooManyError:
-        pass
-    if reading.faults:
-        raise SpecError(sort_faults(reading.faults))
-    return dataclasses.replace(spec, provenance=tuple(reading.provenance))
+        spec = _adapter(hint).validate_python(data)
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+    found = [*filter(None, map(reading.fault, errors[: 2 * MAX_FAULTS]))]
+    numbers = reading.numbers({entry["loc"] for entry in errors if entry["type"] != "rule"})
+    found += _uncited(numbers) if cited else []
+    if faults or found:
+        raise SpecError(sort_faults([*faults, *found]))
+    return replace(spec, provenance=_provenance(numbers))
 
 
 def sort_faults(faults: Items[Fault]) -> list[Fault]:
@@ -87,256 +85,109 @@ def list_path(path: str) -> str:
     return re.sub(r"(\.\d+)+$", "", path)
 
 
-class _Reading:
-    """One pass over one tree."""
+class _Seen(NamedTuple):
+    """What stands at one place of the data."""
 
-    def __init__(self, faults: list[Fault], cited: bool) -> None:
-        self.faults, self.cited = faults, cited
-        self.provenance: dict[Provenance, None] = {}
-        self.uncited: dict[str, list[tuple[Place, str]]] = {}
+    node: Node
+    shape: Shape | None
+    """None below a key that is unknown."""
+    path: str
 
-    def fault(self, place: Place, path: str, found: str, fix: str = "") -> Any:
-        self.faults.append(place.fault(path, found, fix))
-        if len(self.faults) > 2 * MAX_FAULTS:
-            raise _TooManyError
-        return _INVALID
 
-    def node(self, node: Node, shape: Shape, path: str) -> Any:
-        """The value of ``node``, or _INVALID where a fault was reported."""
-        if isinstance(node, Scalar) and node.broken:
-            return _INVALID
-        match shape:
-            case Number() | Text() | Flag() | Choice():
-                if not isinstance(node, Scalar):
-                    return self.fault(node.place, path, f"found {_found(node)}", _due(shape))
-                return self.scalar(node, shape, path)
-            case Listing():
-                return self.listing(node, shape, path)
-            case Table():
-                return self.table(node, shape, path)
-            case Record():
-                return self.record(node, shape, path)
-            case Variants():
-                return self.variant(node, shape, path)
+def _provenance(numbers: Items[_Number]) -> tuple[Provenance, ...]:
+    entries = [
+        Provenance(path=list_path(path), source=node.scope.source, basis=cast(Basis, basis))
+        for path, node in numbers
+        if node.scope.source is not None and (basis := node.scope.basis) is not None
+    ]
+    return tuple(dict.fromkeys(entries))
 
-    def scalar(self, node: Scalar, shape: Number | Text | Flag | Choice, path: str) -> Any:
-        text = node.text
-        match shape:
-            case Number():
-                return self.number(node, shape, path)
-            case Flag():
-                value = node.value
-                if isinstance(value, bool):
-                    return value
-                yes = {"yes": "true", "on": "true", "no": "false", "off": "false"}
-                fix = f"write {yes.get(text.lower(), 'true or false')}"
-                return self.fault(node.place, path, f"found {_found(node)}", fix)
-            case Choice(words) if text not in words:
-                return self.fault(node.place, path, f"found {_found(node)}", _offer(text, words))
-            case Text(names) if names is not None and text not in names.known:
-                found = f"unknown {names.kind} {brief(text)!r}"
-                return self.fault(node.place, path, found, _offer(text, names.known))
-            case _:
-                if node.value is None or not text.strip():
-                    return self.fault(node.place, path, "is empty", _due(shape))
-                return text
 
-    def number(self, node: Scalar, shape: Number, path: str) -> Any:
-        value, text, fix = node.value, brief(node.text), _due(shape)
-        found = f"found {_found(node)}"
-        if isinstance(value, float) and not math.isfinite(value):
-            state = "not finite" if node.text[-1].isalpha() else "too large"
-            return self.fault(node.place, path, f"{text} is {state}", fix)
-        if shape.unit is not None:
-            if not isinstance(value, str):
-                without = f"{text} has no unit" if value is not None else "is empty"
-                return self.fault(node.place, path, without, fix)
-            try:
-                value = parse(value, shape.unit)
-            except QuantityError as error:
-                return self.fault(node.place, path, error.found, error.fix)
-        if isinstance(value, str):
-            return self.fault(node.place, path, found, _plainly(value) or fix)
-        if value is None or isinstance(value, bool):
-            return self.fault(node.place, path, found, fix)
-        if abs(value) > _LARGEST or 0 < abs(value) < 1 / _LARGEST:
-            size = "large" if abs(value) > 1 else "small"
-            return self.fault(node.place, path, f"{text} is too {size}", fix)
-        if shape.integer and value != int(value):
-            return self.fault(node.place, path, f"{text} is not a whole number", fix)
-        if value < 0 or (value == 0 and not shape.range.zero):
-            state = "negative" if value < 0 else "zero"
-            least = "zero or more" if shape.range.zero else "more than zero"
-            return self.fault(node.place, path, f"{text} is {state}", f"it must be {least}")
-        if value > shape.range.most:
-            fix = f"it is a share, at most {shape.range.most:g}"
-            return self.fault(node.place, path, f"{text} is too large", fix)
-        self.cite(node, path)
-        return int(value) if shape.integer else float(value)
-
-    def cite(self, node: Scalar, path: str) -> None:
-        """Note where a number comes from; where all must be cited, note also which is not."""
+def _uncited(numbers: Items[_Number]) -> list[Fault]:
+    """One fault for all numbers that lack a source, and one for those that lack a basis."""
+    lacking: dict[str, list[_Number]] = {}
+    for path, node in numbers:
         lacks = [key for key in ("source", "basis") if getattr(node.scope, key) is None]
-        if not lacks:
-            source, basis = cast(str, node.scope.source), cast(Basis, node.scope.basis)
-            entry = Provenance(path=list_path(path), source=source, basis=basis)
-            self.provenance[entry] = None
-        elif self.cited:
-            self.uncited.setdefault(" and no ".join(lacks), []).append((node.place, path))
+        if lacks:
+            lacking.setdefault(" and no ".join(lacks), []).append((path, node))
+    fix = "write {value: ..., source: ..., basis: ...}, or state them for the whole file"
+    return [
+        some[0][1].place.fault(
+            some[0][0],
+            f"the number has no {lack}" + (f", like {len(some) - 1} more" if some[1:] else ""),
+            fix,
+        )
+        for lack, some in lacking.items()
+    ]
 
-    def close(self) -> None:
-        """One fault for all numbers that lack a source, and one for those that lack a basis."""
-        for lack, numbers in self.uncited.items():
-            place, path = numbers[0]
-            others = f", like {len(numbers) - 1} more" if len(numbers) > 1 else ""
-            fix = "write {value: ..., source: ..., basis: ...}, or state them for the whole file"
-            self.fault(place, path, f"the number has no {lack}{others}", fix)
 
-    def listing(self, node: Node, shape: Listing, path: str) -> Any:
-        if not isinstance(node, Sequence):
-            return self.fault(node.place, path, f"found {_found(node)}", _due(shape))
-        if shape.length is not None and len(node.items) != shape.length:
-            found = f"has {len(node.items)} entries"
-            return self.fault(node.place, path, found, f"write {shape.length}")
-        if not node.items and not shape.empty:
-            return self.fault(node.place, path, "is an empty list", "write at least one entry")
-        values = [
-            self.node(item, shape.item, join(path, label(item, at)))
-            for at, item in enumerate(node.items)
+class _Reading:
+    """One tree as plain data, and what stands where in it, by pydantic's locations."""
+
+    def __init__(self) -> None:
+        self.seen: dict[Loc, _Seen] = {}
+
+    def plain(self, node: Node, shape: Shape | None, loc: Loc, path: str) -> Any:
+        """The data of ``node``; text that a field takes as text is left as it is written."""
+        self.seen[loc] = _Seen(node, shape, path)
+        if isinstance(node, Sequence):
+            item = shape.item if isinstance(shape, Listing) else None
+            return [
+                self.plain(child, item, (*loc, at), join(path, label(child, at)))
+                for at, child in enumerate(node.items)
+            ]
+        if isinstance(node, Mapping):
+            if isinstance(shape, Variants) and (record := shape.named(node.text("kind"))):
+                return self.plain(node, record, (*loc, node.text("kind") or ""), path)
+            return {
+                key: self.plain(child, below(shape, key), (*loc, key), join(path, key))
+                for key, child in node.items.items()
+            }
+        value = node.value
+        if isinstance(shape, Text | Choice) and value is not None:
+            return node.text if node.text.strip() else ""
+        # 1e6 is a whole number too.
+        return int(value) if isinstance(value, float) and value.is_integer() else value
+
+    def numbers(self, failed: set[Loc]) -> list[_Number]:
+        """The numbers that hold, with their paths; keys of tables need no source."""
+        return [
+            (seen.path, seen.node)
+            for loc, seen in self.seen.items()
+            if isinstance(seen.shape, Number) and isinstance(seen.node, Scalar)
+            if loc not in failed and seen.node.value is not None and not seen.node.broken
         ]
-        return _INVALID if any(value is _INVALID for value in values) else tuple(values)
 
-    def table(self, node: Node, shape: Table, path: str) -> Any:
-        if not isinstance(node, Mapping):
-            return self.fault(node.place, path, f"found {_found(node)}", _due(shape))
-        values = {}
-        for name, child in node.items.items():
-            key = self.key(Scalar(node.keys[name], name), shape.key, path)
-            value = self.node(child, shape.value, join(path, name))
-            if key is not _INVALID:
-                values[key] = value
-            else:
-                values[name] = _INVALID
-        return _INVALID if any(v is _INVALID for v in values.values()) else FrozenMap(values)
-
-    def key(self, node: Scalar, shape: Shape, path: str) -> Any:
-        """A key of a table; a number among them needs no source."""
-        cited, self.cited = self.cited, False
-        try:
-            return self.node(node, shape, path)
-        finally:
-            self.cited = cited
-
-    def variant(self, node: Node, shape: Variants, path: str) -> Any:
-        kinds = [record.kind or "" for record in shape.records]
-        if not isinstance(node, Mapping):
-            fix = f"write a mapping with 'kind', one of {', '.join(kinds)}"
-            return self.fault(node.place, path, f"found {_found(node)}", fix)
-        kind = node.items.get("kind")
-        if kind is None:
-            fix = f"one of {', '.join(kinds)}"
-            return self.fault(node.place, join(path, "kind"), "is missing", fix)
-        record = shape.named(node.text("kind"))
-        if record is None:
-            fix = _offer(node.text("kind") or "", kinds)
-            return self.fault(kind.place, join(path, "kind"), f"found {_found(kind)}", fix)
-        return self.record(node, record, path)
-
-    def record(self, node: Node, shape: Record, path: str) -> Any:
-        if not isinstance(node, Mapping):
-            return self.fault(node.place, path, f"found {_found(node)}", _due(shape))
-        known = fields_of(shape.cls)
-        sound = True
-        for key in node.items:
-            if key not in known:
-                fix = _offer(key, known)
-                sound = self.fault(node.keys[key], path, f"unknown key {key!r}", fix) is None
-        values: dict[str, Any] = {}
-        for name, entry in known.items():
-            value = self.field(node, name, entry, join(path, name))
-            if value is _INVALID:
-                sound = False
-            elif value is not dataclasses.MISSING:
-                values[name] = value
-        for name, found, fix in broken_rules(shape.cls, values):
-            place = node.where(name)
-            sound = self.fault(place, join(path, name), found, fix) is None
-        return shape.cls(**values) if sound else _INVALID
-
-    def field(self, parent: Mapping, name: str, entry: Field, path: str) -> Any:
-        """The value of one field; MISSING where the default holds."""
-        node = parent.items.get(name)
-        if node is None:
-            if entry.required:
-                return self.fault(parent.place, path, "is missing", _add(name, entry.shape))
-            return dataclasses.MISSING
-        if isinstance(node, Scalar) and not node.broken and node.value is None and entry.optional:
+    def fault(self, error: ErrorDetails) -> Fault | None:
+        """What an error means to who wrote the file; None where it follows from another fault."""
+        kind, loc = error["type"], error["loc"]
+        if loc[-1:] == ("[key]",):
+            table, key = self.seen[loc[:-2]], str(loc[-2])
+            name = Scalar(cast(Mapping, table.node).keys[key], key)
+            return name.place.fault(table.path, *amiss(name, cast(Table, table.shape).key, error))
+        owner = self.seen.get(loc[:-1])
+        if kind in _OF_FIELDS and owner and isinstance(owner.shape, Record):
+            return _member(cast(Mapping, owner.node), owner.shape, owner.path, error)
+        while loc not in self.seen:
+            loc = loc[:-1]
+        node, shape, path = self.seen[loc]
+        if kind.startswith("union_tag") and isinstance(node, Mapping):
+            shape, path = Choice(cast(Variants, shape).kinds), join(path, "kind")
+            if "kind" not in node.items:
+                return node.place.fault(path, "is missing", due(shape))
+            node = node.items["kind"]
+        if isinstance(node, Scalar) and node.broken:
             return None
-        return self.node(node, entry.shape, path)
+        if kind == "too_short" and error["ctx"]["actual_length"] < len(cast(Sequence, node).items):
+            return None  # Items are wrong, and pydantic counts those that are right.
+        return node.place.fault(path, *amiss(node, cast(Shape, shape), error))
 
 
-def _found(node: Node) -> str:
-    """What stands there, as a person would say it."""
-    match node:
-        case Mapping():
-            return "a mapping"
-        case Sequence():
-            return "a list"
-        case Scalar():
-            if node.value is None:
-                return "nothing"
-            text = brief(node.text)
-            return repr(text) if isinstance(node.value, str) else text
-
-
-def _due(shape: Shape) -> str:
-    """What a field of that shape takes."""
-    match shape:
-        case Number(unit=unit) if unit is not None:
-            return f"write it with a unit, like '{unit.example}'"
-        case Number(integer=True):
-            return "write a whole number"
-        case Number():
-            return "write a plain number"
-        case Text(names) if names is not None:
-            return f"write a {names.kind}"
-        case Text():
-            return "write a text"
-        case Flag():
-            return "write true or false"
-        case Choice(words):
-            return f"one of {', '.join(words)}"
-        case Listing(length=length):
-            return f"write a list of {length} entries" if length else "write a list"
-        case Table():
-            return "write a mapping"
-        case Record(cls=cls):
-            return f"write a mapping with {', '.join(fields_of(cls))}"
-        case Variants(records):
-            return f"write a mapping with 'kind', one of {', '.join(r.kind or '' for r in records)}"
-
-
-def _add(name: str, shape: Shape) -> str:
-    if isinstance(shape, Number) and shape.unit:
-        return f"add it, like '{name}: {shape.unit.example}'"
-    return _due(shape).replace("write", "add", 1) if not isinstance(shape, Choice) else _due(shape)
-
-
-def _offer(text: str, known: Items[str] | Any) -> str:
-    near = nearest(text, known)
-    return f"did you mean {' or '.join(near)}?" if near else f"one of {', '.join(known)}"
-
-
-def _plainly(text: str) -> str:
-    """How a number that YAML reads as text is written, where it is one."""
-    bare = text.strip().replace("_", "").replace(",", "")
-    if match := re.fullmatch(r"([0-9.]+)\s*%", bare):
-        try:
-            return f"write {float(match[1]) / 100:g}"
-        except ValueError:
-            return ""
-    bare = re.sub(r"^([+-]?)0+(?=[0-9])", r"\1", bare)
-    number = Scalar(Place("", None), bare).value
-    plain = isinstance(number, int | float) and not isinstance(number, bool)
-    return f"write {bare}, without quotes" if plain and bare == text else (
-        f"write {bare}" if plain else "")  # fmt: skip
+def _member(node: Mapping, record: Record, path: str, error: ErrorDetails) -> Fault:
+    """A field that is missing, unknown, or at odds with another."""
+    name, known = str(error["loc"][-1]), fields_of(record.cls)
+    if error["type"] == "missing":
+        return node.place.fault(join(path, name), "is missing", add(name, known[name].shape))
+    if error["type"] == "rule":
+        return node.where(name).fault(join(path, name), *told(error))
+    return node.keys[name].fault(path, f"unknown key {name!r}", offer(name, known))

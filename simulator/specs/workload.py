@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
+from simulator.specs.fields import BY_KIND, Amount, Checked, Count, Flag, Natural, Some
 from simulator.specs.frozen import FrozenMap
-from simulator.specs.hardware import Basis, Provenance
+from simulator.specs.hardware import Basis, Origins
 from simulator.specs.precision import FormatName
 
 Part = Literal[
@@ -22,27 +23,27 @@ Part = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attention:
+class Attention(Checked):
     """Multi-head, grouped-query or multi-query attention with declared head size."""
 
     kind: Literal["gqa"] = "gqa"
-    heads: int
-    kv_heads: int
-    head_dim: int
-    window: int | None = None
+    heads: Count
+    kv_heads: Count
+    head_dim: Count
+    window: Count | None = None
     """Tokens that a sliding window keeps, the current one included; None: all."""
-    chunk: int | None = None
+    chunk: Count | None = None
     """Tokens of one attention chunk (tokens attend within their chunk); None: no chunks."""
-    sinks: bool = False
+    sinks: Flag = False
     """One learned sink logit per head."""
-    qkv_bias: bool = False
-    out_bias: bool = False
+    qkv_bias: Flag = False
+    out_bias: Flag = False
     qk_norm: Literal["none", "head", "full", "unweighted"] = "none"
     """Norm on queries and keys: per head (head_dim weights each), over all heads, or per head
     without weights (Llama 4)."""
-    output_gate: bool = False
+    output_gate: Flag = False
     """The query projection also yields a gate of the size of the attention output."""
-    shared_kv: bool = False
+    shared_kv: Flag = False
     """Values are the keys: one projection, but both are cached."""
 
 
@@ -51,12 +52,12 @@ class LatentAttention:
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): one latent cached per token."""
 
     kind: Literal["mla"] = "mla"
-    heads: int
-    q_lora_rank: int | None
-    kv_lora_rank: int
-    qk_nope_head_dim: int
-    qk_rope_head_dim: int
-    v_head_dim: int
+    heads: Count
+    q_lora_rank: Count | None
+    kv_lora_rank: Count
+    qk_nope_head_dim: Count
+    qk_rope_head_dim: Count
+    v_head_dim: Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,46 +65,46 @@ class DenseFFN:
     """A feed-forward network; gated ones have three matrices, others two."""
 
     kind: Literal["dense"] = "dense"
-    width: int
-    gated: bool = True
-    bias: bool = False
+    width: Count
+    gated: Flag = True
+    bias: Flag = False
     activation: str = "silu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Router:
+class Router(Checked):
     """How tokens choose experts."""
 
     scoring: Literal["softmax", "sigmoid"] = "softmax"
-    normalise: bool = True
+    normalise: Flag = True
     """The chosen weights are scaled to sum to one."""
-    bias: bool = False
+    bias: Flag = False
     """A per-expert bias that only the choice sees (auxiliary-loss-free balancing)."""
-    linear_bias: bool = False
+    linear_bias: Flag = False
     """The router's projection itself has a bias."""
-    expert_scale: bool = False
+    expert_scale: Flag = False
     """A learned scale per expert on the chosen weights (Gemma 4)."""
-    groups: int = 1
-    top_groups: int = 1
+    groups: Count = 1
+    top_groups: Count = 1
     """Experts are chosen inside the best ``top_groups`` of ``groups`` groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MoE:
+class MoE(Checked):
     """A mixture-of-experts feed-forward network."""
 
     kind: Literal["moe"] = "moe"
-    experts: int
-    top_k: int
-    width: int
+    experts: Count
+    top_k: Count
+    width: Count
     """Hidden width of one routed expert (one half of a gated pair)."""
-    gated: bool = True
-    bias: bool = False
+    gated: Flag = True
+    bias: Flag = False
     activation: str = "silu"
-    shared_experts: int = 0
-    shared_width: int = 0
+    shared_experts: Natural = 0
+    shared_width: Natural = 0
     """Hidden width of all shared experts together."""
-    shared_gate: bool = False
+    shared_gate: Flag = False
     """A learned scalar gate on the shared experts' output."""
     router: Router = Router()
     routing: Literal["uniform", "balanced"] = "uniform"
@@ -114,13 +115,13 @@ class MoE:
 class Layer:
     """One transformer layer; a part that the model leaves out is None."""
 
-    attention: Attention | LatentAttention | None
-    ffn: DenseFFN | MoE | None
+    attention: Annotated[Attention | LatentAttention, BY_KIND] | None
+    ffn: Annotated[DenseFFN | MoE, BY_KIND] | None
     dense_ffn: DenseFFN | None = None
     """A dense network beside the experts of the same layer, both summed (Gemma 4)."""
-    norms: int = 2
+    norms: Count = 2
     """Norms of the hidden size in this layer."""
-    scaled: bool = False
+    scaled: Flag = False
     """One learned scalar multiplies the layer's output (Gemma 4)."""
     formats: FrozenMap[Part, FormatName] = field(default_factory=FrozenMap)
     """Number formats of this layer's weights where they are not the model's."""
@@ -130,12 +131,12 @@ class Layer:
 class LayerGroup:
     """Layers that repeat in this order."""
 
-    repeat: int = 1
-    layers: tuple[Layer, ...]
+    repeat: Count = 1
+    layers: Some[Layer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transformer:
+class Transformer(Checked):
     """A decoder-only language model."""
 
     name: str
@@ -144,19 +145,19 @@ class Transformer:
     aliases: tuple[str, ...] = ()
     basis: Basis = "vendor"
     """``vendor`` for a published configuration, ``assumed`` for one that nobody published."""
-    hidden: int
-    vocab: int
-    groups: tuple[LayerGroup, ...]
-    tied_embeddings: bool = False
-    head_bias: bool = False
-    norm_bias: bool = False
+    hidden: Count
+    vocab: Count
+    groups: Some[LayerGroup]
+    tied_embeddings: Flag = False
+    head_bias: Flag = False
+    norm_bias: Flag = False
     """Norms have a bias beside their scale (LayerNorm rather than RMSNorm)."""
-    final_norm: bool = True
+    final_norm: Flag = True
     """A learned norm stands before the head."""
-    mtp_layers: int = 0
+    mtp_layers: Natural = 0
     """Multi-token-prediction modules, each one layer like the last plus a 2h x h projection."""
-    max_context: int | None = None
-    published_parameters: float | None = None
+    max_context: Count | None = None
+    published_parameters: Amount | None = None
     """Total that the publisher prints, for a check; None where none is printed."""
     formats: FrozenMap[Part, FormatName] = field(
         default_factory=lambda: FrozenMap({"default": "bf16"})
@@ -164,7 +165,7 @@ class Transformer:
     """Number format of the weights by part; ``default`` for the others."""
     kv_format: FormatName = "bf16"
     activation_format: FormatName = "bf16"
-    provenance: tuple[Provenance, ...] = field(default=(), compare=False)
+    provenance: Origins = field(default=(), compare=False)
 
     def layers(self) -> Iterator[Layer]:
         """Every layer in order."""
@@ -183,14 +184,14 @@ class Transformer:
 class UNetStage:
     """One resolution of a U-Net: residual blocks, each followed by transformer blocks."""
 
-    channels: int
-    residual_blocks: int
-    transformer_depth: int = 0
+    channels: Count
+    residual_blocks: Count
+    transformer_depth: Natural = 0
     """Transformer blocks after each residual block; 0: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UNet:
+class UNet(Checked):
     """A latent-diffusion U-Net (SDXL, arXiv 2307.01952): convolution and cross-attention."""
 
     name: str
@@ -198,29 +199,29 @@ class UNet:
     description: str = ""
     aliases: tuple[str, ...] = ()
     basis: Basis = "vendor"
-    in_channels: int
-    out_channels: int
-    stages: tuple[UNetStage, ...]
-    middle_transformer_depth: int
-    head_dim: int
-    context_dim: int
+    in_channels: Count
+    out_channels: Count
+    stages: Some[UNetStage]
+    middle_transformer_depth: Count
+    head_dim: Count
+    context_dim: Count
     """Width of the text embedding that cross-attention reads."""
-    context_tokens: int
-    time_embedding: int
-    added_embedding: int = 0
+    context_tokens: Count
+    time_embedding: Count
+    added_embedding: Natural = 0
     """Width of the pooled text and size conditioning that joins the time embedding."""
-    latent: int = 128
+    latent: Count = 128
     """Height and width of the latent image."""
-    steps: int = 30
+    steps: Count = 30
     """Denoising steps of one sample."""
-    guidance: bool = True
+    guidance: Flag = True
     """Classifier-free guidance runs the batch twice."""
-    published_parameters: float | None = None
+    published_parameters: Amount | None = None
     formats: FrozenMap[Part, FormatName] = field(
         default_factory=lambda: FrozenMap({"default": "fp16"})
     )
     activation_format: FormatName = "fp16"
-    provenance: tuple[Provenance, ...] = field(default=(), compare=False)
+    provenance: Origins = field(default=(), compare=False)
 
 
 Model = Transformer | UNet

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from simulator.errors import SpecError
+from simulator.specs.fields import Checked, Count
 from simulator.specs.load import load_hardware, load_model_yaml, load_stack, load_system
+from simulator.specs.validate import validate
+from simulator.specs.yaml_tree import Mapping, Place, Scalar
 
 ACCELERATOR = """\
 name: sample
@@ -123,6 +127,8 @@ def test_the_samples_hold(text: str) -> None:
         ("2 GHz", "1e-99 GHz", "x.yaml:10: compute.clock: 1e-99 GHz is too small; write it with a "
          "unit, like '1.83 GHz'"),
         ("2 GHz", "", "x.yaml:10: compute.clock: is empty; write it with a unit, like '1.83 GHz'"),
+        ("2 GHz", "''", "x.yaml:10: compute.clock: is empty; write it with a unit, like "
+         "'1.83 GHz'"),
         ("2 GHz", "[2 GHz]", "x.yaml:10: compute.clock: found a list; write it with a unit, like "
          "'1.83 GHz'"),
         # counts and shares
@@ -141,6 +147,8 @@ def test_the_samples_hold(text: str) -> None:
          "x.yaml:18: memory.hbm3.achieved: 1.2 is too large; it is a share, at most 1"),
         ("3 TB/s", "3 TB/s\n    achieved: 86 %",
          "x.yaml:18: memory.hbm3.achieved: found '86 %'; write 0.86"),
+        ("3 TB/s", "3 TB/s\n    achieved: .nan",
+         "x.yaml:18: memory.hbm3.achieved: .nan is not finite; write a plain number"),
         # words
         ("kind: hbm3", "kind: hbm5", "x.yaml:15: memory.hbm5.kind: found 'hbm5'; did you mean "),
         ("unit: SM", "unit: 12:30:00", "x.yaml:9: compute.unit: found '12:30:00'; one of CU, WGP, "
@@ -174,6 +182,8 @@ def test_the_samples_hold(text: str) -> None:
          "is stated too; keep one of them (null takes one out)"),
         ("bandwidth: 3 TB/s", "per_clock: 64 B/clk", "x.yaml:17: memory.hbm3.per_clock: device "
          "memory has a clock of its own; state 'bandwidth'"),
+        ("    bandwidth: 3 TB/s\n", "",
+         "x.yaml:15: memory.hbm3.bandwidth: is missing; add it, like 'bandwidth: 3.35 TB/s'"),
         ("3 TB/s", "3 TB/s\n  - {kind: hbm3, capacity: 1 GB, bandwidth: 1 TB/s}",
          "x.yaml:14: memory: has 2 levels of kind hbm3; keep one of each kind"),
     ],
@@ -275,3 +285,50 @@ def test_a_message_is_one_line_whatever_the_file_holds() -> None:
     lines = faults(ACCELERATOR, "unit: SM", f'unit: "{"s" * 500}\\n\\n"\n  "a\\nb": 1\n  {key}: 2')
     assert len(lines) == 3
     assert all(line.startswith("x.yaml:") and len(line) < 200 for line in lines)
+
+
+def test_what_a_class_itself_refuses_is_a_fault_like_any_other() -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Odd(Checked):
+        number: Count
+
+        def __post_init__(self) -> None:
+            if self.number % 2 == 0:
+                raise ValueError(f"{self.number} is even")
+
+    place = Place("x.yaml", 3)
+    tree = Mapping(place, {"number": Scalar(place, "4")}, {"number": place})
+    with pytest.raises(SpecError) as refusal:
+        validate(tree, Odd, cited=False)
+    assert str(refusal.value) == "x.yaml:3: 4 is even"
+
+
+def test_a_rule_speaks_beside_other_faults_of_the_same_section() -> None:
+    text = ACCELERATOR.replace("dies: 2", "dies: 8").replace("2 GHz", "2").replace("hbm3", "l2")
+    Path("x.yaml").write_text(text.replace("80 GB", "80 GiB"))
+    with pytest.raises(SpecError) as refusal:
+        load_hardware("x.yaml")
+    assert [(fault.line, fault.path) for fault in refusal.value.faults] == [
+        (10, "compute.clock"), (11, "compute.dies"), (14, "memory"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("new", "message"),
+    [
+        ("{0: 3}", "data_mover.gather_rows: 0 is zero; it must be more than zero"),
+        ("{x: 3}", "data_mover.gather_rows: found 'x'; write a whole number"),
+        ("{1.5: 3}", "data_mover.gather_rows: 1.5 is not a whole number; write a whole number"),
+        ("{16: x}", "data_mover.gather_rows.16: found 'x'; write a whole number"),
+        ("[16]", "data_mover.gather_rows: found a list; write a mapping"),
+    ],
+)
+def test_the_keys_of_a_table_are_checked_too(new: str, message: str) -> None:
+    mover = "{kind: tdm, rank: 5, tile_dim: 65536, alignment: 16 B, gather_rows: " + new + "}"
+    lines = faults(ACCELERATOR, "memory:", f"data_mover: {mover}\nmemory:")
+    assert lines == [f"x.yaml:14: {message}"]
+
+
+def test_the_sources_of_a_spec_are_no_key_of_its_file() -> None:
+    lines = faults(ACCELERATOR, "compute:", "provenance: []\ncompute:")
+    assert begins("x.yaml:7: unknown key 'provenance'; ", lines)
