@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.errors import InputError, UnknownNameError
+from simulator.errors import InputError
 from simulator.mapping.blocks import Blocks, Extent, GroupedBlocks, Run
+from simulator.registry import Registry
 
 Weigh = Callable[[Extent], float]
 
@@ -43,6 +44,8 @@ class Stripe:
 
 Policy = Callable[[Blocks, tuple[tuple[int, int], ...]], tuple[Stripe, ...]]
 """From a queue and the (first unit, units) of each die to stripes in the order they run."""
+
+POLICIES: Registry[Policy] = Registry("mapping policy", group="tilecast.mapping_policies")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +73,13 @@ class Mapping:
         raise IndexError(f"the queue has {sum(self.blocks)} blocks, none at {position}")
 
 
+@POLICIES.register("round_robin")
 def round_robin(blocks: Blocks, dies: tuple[tuple[int, int], ...]) -> tuple[Stripe, ...]:
     """Block i on unit i modulo the units: what a plain grid launch gives."""
     return (Stripe(0, blocks.count, 0, sum(units for _, units in dies)),)
 
 
+@POLICIES.register("die_aware")
 def die_aware(blocks: Blocks, dies: tuple[tuple[int, int], ...]) -> tuple[Stripe, ...]:
     """Each die gets a stretch of the queue, so that neighbours share the operands in its cache.
 
@@ -92,6 +97,7 @@ def die_aware(blocks: Blocks, dies: tuple[tuple[int, int], ...]) -> tuple[Stripe
     return tuple(stripes)
 
 
+@POLICIES.register("expert_aware")
 def expert_aware(blocks: Blocks, dies: tuple[tuple[int, int], ...]) -> tuple[Stripe, ...]:
     """All blocks of one expert on one die, so that its weights enter one cache only.
 
@@ -110,13 +116,6 @@ def expert_aware(blocks: Blocks, dies: tuple[tuple[int, int], ...]) -> tuple[Str
             stripes.append(Stripe(starts[part], counts[part], first, units, dealt[die] % units))
             dealt[die] += counts[part]
     return tuple(stripes)
-
-
-POLICIES: dict[str, Policy] = {
-    "round_robin": round_robin,
-    "die_aware": die_aware,
-    "expert_aware": expert_aware,
-}
 
 
 def map_blocks(
@@ -140,8 +139,6 @@ def map_blocks(
     """
     if not 1 <= dies <= units:
         raise InputError(f"{units} units cannot stand on {dies} dies; give 1 to {units} dies")
-    if policy not in POLICIES:
-        raise UnknownNameError("mapping policy", policy, POLICIES)
     edges = [-(-units * die // dies) for die in range(dies + 1)]
     ranges = tuple((a, b - a) for a, b in itertools.pairwise(edges))
     stripes = POLICIES[policy](blocks, ranges)

@@ -47,12 +47,13 @@ class Matmul(TensorOp):
         return result + arrays["bias"][:, None] if self.bias else result
 
     def demand(self) -> Demand:
-        """2 m n k FLOP per product; both operands and the result once."""
+        """2 m n k FLOP per product; both operands and the result once, nothing without rows."""
+        used = self.batch if self.m else 0
         return Demand(
             flops=2.0 * self.batch * self.m * self.n * self.k,
             vector_flops=float(self.batch * self.m * self.n) if self.bias else 0.0,
-            weights=number_format(self.b).bytes(self.batch * self.k * self.n)
-            + (number_format(self.out).bytes(self.batch * self.n) if self.bias else 0.0),
+            weights=number_format(self.b).bytes(used * self.k * self.n)
+            + (number_format(self.out).bytes(used * self.n) if self.bias else 0.0),
             read=number_format(self.a).bytes(self.batch * self.m * self.k),
             written=number_format(self.out).bytes(self.batch * self.m * self.n),
         )

@@ -19,8 +19,7 @@ Function = Literal[
     "weighted_sum", "cache_write", "quantise", "sigmoid_mul",
 ]  # fmt: skip
 
-# (inputs, outputs, vector FLOP) per element of the (rows, cols) result.
-_COST: dict[str, tuple[float, float, float]] = {
+COST: dict[str, tuple[float, float, float]] = {
     "rms_norm": (1, 1, 4),
     "add_rms_norm": (2, 2, 5),  # the sum is kept for the next residual
     "layer_norm": (1, 1, 7),
@@ -41,6 +40,7 @@ _COST: dict[str, tuple[float, float, float]] = {
     "quantise": (1, 1, 3),
     "weighted_sum": (1, 0, 2),  # the result has rows / terms rows, charged by ``written_rows``
 }
+"""(inputs, outputs, vector FLOP) per element of the (rows, cols) result, by function."""
 
 GATED = frozenset({"silu_mul", "gelu_mul", "clamped_silu_mul", "sigmoid_mul"})
 """Functions of two halves of one (rows, 2 cols) tensor, as a product with both weights leaves."""
@@ -66,13 +66,15 @@ class Pointwise(TensorOp):
     """Rows of the result where it has fewer than the input (top_k, weighted_sum)."""
 
     def __post_init__(self) -> None:
-        self.require(self.function in _COST, f"no function {self.function!r}")
+        self.require(self.function in COST, f"no function {self.function!r}")
         self.require(
             min(self.rows, self.written_rows or 0, self.weights) >= 0, "a size is negative"
         )
         self.require(self.cols >= 1, "cols is at least 1")
         counted = self.function != "weighted_sum" or self.written_rows is not None
         self.require(counted, "a weighted sum states its written_rows")
+        image = self.function != "group_norm_silu" or self.rows >= 1
+        self.require(image, "an image has at least one row")
 
     @property
     def result(self) -> str:
@@ -120,7 +122,7 @@ class Pointwise(TensorOp):
 
     def demand(self) -> Demand:
         """Inputs and outputs of the function once each."""
-        inputs, outputs, flops = _COST[self.function]
+        inputs, outputs, flops = COST[self.function]
         elements = self.rows * self.cols
         written = outputs * elements if self.written_rows is None else self.written_rows * self.cols
         moved = number_format(self.out or self.format).bytes(written)

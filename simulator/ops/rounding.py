@@ -121,7 +121,7 @@ def quantise(values: Array, name: str, *, axis: int = -1, square: bool = False) 
     moved = np.moveaxis(values, axis, -1).astype(np.float64)
     length = moved.shape[-1]
     padded = np.pad(moved, [(0, 0)] * (moved.ndim - 1) + [(0, -length % block)])
-    blocks = padded.reshape(*moved.shape[:-1], -1, block)
+    blocks = padded.reshape(*moved.shape[:-1], padded.shape[-1] // block, block)
     scale = _scale(np.abs(blocks).max(axis=-1, keepdims=True), name)
     kept = (round_to(blocks / scale, name) * scale).reshape(padded.shape)[..., :length]
     return np.ascontiguousarray(np.moveaxis(kept, -1, axis)).astype(np.float32)

@@ -127,7 +127,9 @@ def test_one_check_stands_for_operators_that_differ_in_size() -> None:
 @pytest.mark.parametrize("device", ["mi455x", "h100"])
 @pytest.mark.parametrize("workload", ["llama-3.1-8b", "gpt-oss-20b"])
 @pytest.mark.parametrize(
-    "step", [Step(batch=1, new=300, context=300), Step(batch=3, new=1, context=900)]
+    "step",
+    [Step(batch=1, new=150, context=150), Step(batch=3, new=1, context=900)],
+    ids=["prefill", "decode"],
 )
 def test_a_model_passes_on_the_tiles_of_a_device(workload: str, device: str, step: Step) -> None:
     model = load_workload(workload)

@@ -18,7 +18,7 @@ from simulator.ops.conv import Conv2d
 from simulator.ops.functions import FUNCTIONS
 from simulator.ops.matmul import GroupedMatmul, Matmul
 from simulator.ops.op import TensorOp
-from simulator.ops.pointwise import _COST, GATED, Pointwise
+from simulator.ops.pointwise import COST, GATED, Pointwise
 from simulator.ops.rounding import quantise
 
 SMALL = st.integers(1, 6)
@@ -107,7 +107,7 @@ def test_an_odd_kernel_pads_as_torch_does_by_half_of_it() -> None:
     np.testing.assert_allclose(op.reference(arrays), expected.permute(0, 2, 3, 1), rtol=1e-12)
 
 
-@pytest.mark.parametrize("function", sorted(_COST))
+@pytest.mark.parametrize("function", sorted(COST))
 def test_pointwise_functions_are_those_of_torch(function: str) -> None:
     pytest.importorskip("torch")
     agree(pointwise(function))
@@ -183,7 +183,7 @@ def test_operands_are_what_their_format_can_hold(name: str) -> None:
 
 
 def test_equal_seeds_give_equal_operands() -> None:
-    for function in _COST:
+    for function in COST:
         first, second = (pointwise(function).inputs(np.random.default_rng(7)) for _ in range(2))
         assert all((first[name] == second[name]).all() for name in first)
 
