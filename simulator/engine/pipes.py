@@ -165,7 +165,7 @@ class Pipe:
             self._resting = False
             self._since = self._last
         self._nearest = nearest
-        # Rounding can carry virtual time a bit beyond the next end; that flow is due now.
+        # A flow whose end rounding has put behind virtual time is due now.
         self._wake_up = wake_up = Timeout(env, delay if delay > 0 else 0)
         wake_up.callbacks.append(self._wake)
 
