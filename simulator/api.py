@@ -22,7 +22,7 @@ from simulator.specs.load import (
     overrides_by_spec,
     with_overrides,
 )
-from simulator.specs.scenario import Fidelity, PhaseName, Scenario
+from simulator.specs.scenario import NEEDS, Fidelity, PhaseName, Scenario
 from simulator.specs.stack import Stack
 from simulator.specs.workload import Model, Transformer
 from simulator.specs.yaml_read import read_tree
@@ -127,17 +127,19 @@ def make_scenario(
     phase = phase or _phase(model, input, output, context)
     if phase == "decode" and context is None:
         context = (input or 0) + (output or 0) or DEFAULT_CONTEXT
+        input = output = None
     if phase in ("prefill", "generate") and input is None:
         input = DEFAULT_INPUT
+    lengths = {"input": input, "output": output, "context": context}
+    used = NEEDS[cast(PhaseName, phase)]
     return Scenario(
         hardware=device,
         stack=software,
         model=model,
         phase=cast(PhaseName, phase),
         batch=batch,
-        input=input if phase in ("prefill", "generate") else None,
-        output=output if phase == "generate" else None,
-        context=context if phase == "decode" else None,
+        **{name: value for name, value in lengths.items() if name in used},
+        ignored=tuple(name for name, value in lengths.items() if value and name not in used),
         fidelity=cast(Fidelity, fidelity),
         seed=seed,
         overrides=texts,

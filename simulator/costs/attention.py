@@ -25,7 +25,7 @@ ROUNDS = 32
 then a thirty-second of the kernel."""
 
 
-def plan_attention(op: Attention, target: Target) -> KernelPlan:
+def plan_attention(op: Attention, target: Target) -> KernelPlan | tuple[KernelPlan, ...]:
     """Flash attention: a tile per query block and head, or per share of the cache in decode.
 
     Decode packs the query heads of one key-value head into the rows of a tile, and splits the
@@ -33,6 +33,9 @@ def plan_attention(op: Attention, target: Target) -> KernelPlan:
     """
     packed = op.q_len * (op.heads // op.kv_heads)
     prefill_rows, _ = target.stack.attention.prefill_tile
+    if op.q_len == op.kv_len == 1:
+        # The first token of a sequence is a prefill and a decode at once.
+        return _plan_decode(op, target), _plan_prefill(op, target)
     decode = op.q_len == 1 or (packed <= prefill_rows and op.kv_len > op.q_len)
     return _plan_decode(op, target) if decode else _plan_prefill(op, target)
 

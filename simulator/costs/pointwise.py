@@ -33,7 +33,7 @@ def plan_pointwise(op: Pointwise, target: Target) -> KernelPlan:
         tiles=tiles,
         moved=demand.bytes / tiles,
         multiply=demand.vector_flops * full / rate,
-        fed=demand.bytes * full,
+        fed=(demand.bytes - demand.weights) * full + demand.weights,
         steps=np.full(len(BLOCKS), SLABS),
         extra=np.zeros(len(BLOCKS)),
     )

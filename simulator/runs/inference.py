@@ -21,7 +21,7 @@ from simulator.mapping.placement import memory_use, require_fit
 from simulator.models.graph import Step, build_graph
 from simulator.models.graph_unet import build_unet_graph
 from simulator.ops.op import Op, OpGraph
-from simulator.result import Bounds, OpUse, Phase, Result, Roof, RunProvenance
+from simulator.result import Basis, Bounds, OpUse, Phase, Result, Roof, RunProvenance
 from simulator.runs.provenance import numbers_behind, weakest
 from simulator.specs.scenario import Fidelity, Scenario
 from simulator.specs.stack import Stack
@@ -101,7 +101,7 @@ def run_inference(scenario: Scenario, memo: Memo | None = None) -> Result:
         phases=_phases(passes, scenario),
         cost=None if rent is None else rent / 3600 * latency,
         events=sum(one.stream.events for one in passes),
-        warnings=tuple(_warnings(scenario)),
+        warnings=(*_warnings(scenario), *_without_effect(scenario, behind)),
         provenance=RunProvenance(
             version=__version__,
             fidelity=scenario.fidelity,
@@ -300,6 +300,17 @@ def _phases(passes: list[_Pass], scenario: Scenario) -> tuple[Phase, ...]:
     return tuple(
         Phase(name=name, latency=time, tokens=tokens[name]) for name, time in totals.items()
     )
+
+
+def _without_effect(scenario: Scenario, behind: tuple[Basis, ...]) -> Iterator[str]:
+    """What was given or set by hand and had no say."""
+    for name in scenario.ignored:
+        yield f"{name} was given, but has no say in a {scenario.phase} run"
+    used = {number.path for number in behind}
+    for spec in (scenario.hardware, scenario.stack):
+        for entry in spec.provenance:
+            if entry.source == "--set" and f"{spec.name}.{entry.path}" not in used:
+                yield f"{entry.path} was set, but has no say in this run"
 
 
 def _warnings(scenario: Scenario) -> Iterator[str]:

@@ -16,16 +16,24 @@ def numbers_behind(scenario: Scenario, formats: list[str]) -> tuple[Basis, ...]:
     dram = hardware.dram
     used = [
         *(f"compute.{name}" for name in ("units", "clock", "held_clock", "vector.fp32")),
+        f"compute.vector.{scenario.model.activation_format}",
         "compute.exponentials",
         *(f"compute.matrix.{name}" for name in formats),
         *(f"memory.{dram.kind}.{name}" for name in ("capacity", "bandwidth", "achieved")),
         *(f"memory.{kind}.{name}" for kind in ("l2", "mall") for name in _CACHE),
+        "memory.lds.per_clock",
+        "compute.dies",
+        "price.rent",
     ]
     efficiency = stack.matmul.efficiency
     of_stack = [
         "launch.gap",
         "launch.graph" if stack.mode == "graph" else "launch.host",
         "fill",
+        "framework_memory",
+        "matmul.tiles",
+        "matmul.split_k",
+        *(f"attention.{name}" for name in ("prefill_tile", "decode_tile", "min_split")),
         *(f"matmul.efficiency.{name if name in efficiency else 'default'}" for name in formats),
         *(
             f"attention.efficiency.{name if name in stack.attention.efficiency else 'default'}"

@@ -16,6 +16,14 @@ from simulator.specs.workload import Model, Transformer
 PhaseName = Literal["prefill", "decode", "generate", "denoise"]
 Fidelity = Literal["roofline", "cohort", "tile"]
 
+NEEDS: dict[PhaseName, tuple[str, ...]] = {
+    "prefill": ("input",),
+    "decode": ("context",),
+    "generate": ("input", "output"),
+    "denoise": (),
+}
+"""The lengths that a phase is run with."""
+
 LONGEST = 1 << 27
 """Most tokens of a batch or a context: beyond any machine, small enough for exact counts."""
 
@@ -40,17 +48,13 @@ class Scenario:
     fidelity: Fidelity = "cohort"
     seed: int = 0
     overrides: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    """Lengths that were given and that the phase does not use."""
 
     def __post_init__(self) -> None:
-        needs = {
-            "prefill": ("input",),
-            "decode": ("context",),
-            "generate": ("input", "output"),
-            "denoise": (),
-        }[self.phase]
         faults = [
             _fault(name, "is needed", f"give {name} to a {self.phase} run")
-            for name in needs
+            for name in NEEDS[self.phase]
             if getattr(self, name) is None
         ]
         for name in ("batch", "input", "output", "context"):
