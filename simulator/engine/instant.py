@@ -29,19 +29,22 @@ class EndOfInstant(Event):
 
 
 class Instant:
-    """Collects what can be decided only when all that happens at one time is known.
+    """Collects what can be settled only when all that happens at one time is known.
 
-    A callback that changes state hands in what it wants decided, at most once per function and
-    instant, and calls ``settle`` as its last act. When no event is left at this time, the
-    decisions run in the order in which they came, then the ``conclude`` functions: at once where
-    that is known already, otherwise from an ``EndOfInstant`` event. What a decision schedules at
-    zero delay is a next round of the same instant.
+    A callback that changes state hands in what then has to be decided (who is served) and, after
+    all decisions, concluded (what is scheduled next), each function at most once per instant, and
+    calls ``settle`` as its last act. When no event is left at this time they run in the order in
+    which they came: at once where that is known already, otherwise from an ``EndOfInstant``
+    event. What they schedule at zero delay is a next round of the same instant.
+
+    ``single`` says, during a decision, whether it is the only one of its round.
     """
 
-    __slots__ = ("_conclusions", "_decisions", "_scheduled", "env")
+    __slots__ = ("_conclusions", "_decisions", "_scheduled", "env", "single")
 
     def __init__(self, env: Environment) -> None:
         self.env = env
+        self.single = False
         self._decisions: list[Callable[[], None]] = []
         self._conclusions: list[Callable[[], None]] = []
         self._scheduled = False
@@ -51,30 +54,28 @@ class Instant:
         self._decisions.append(function)
 
     def conclude(self, function: Callable[[], None]) -> None:
-        """Run ``function`` after the decisions of every instant that has any."""
+        """Run ``function`` at the end of this instant, after every decision."""
         self._conclusions.append(function)
 
-    def settle(self) -> bool:
-        """Close the instant if its last event is being processed, else see that it is closed.
-
-        Returns whether there was anything to decide, and hence to conclude.
-        """
+    def settle(self) -> None:
+        """Close the instant if its last event is being processed, else see that it is closed."""
         if self._scheduled:
-            return True
-        if not self._decisions:
-            return False
+            return
         env = self.env
         if env.peek() == env.now:
             self._scheduled = True
             EndOfInstant(env, self._close)
-            return True
-        self._close()
-        return True
+        else:
+            self._close()
 
     def _close(self, _: Event | None = None) -> None:
         self._scheduled = False
-        decisions, self._decisions = self._decisions, []
-        for decide in decisions:
-            decide()
-        for conclude in self._conclusions:
+        if self._decisions:
+            decisions, self._decisions = self._decisions, []
+            self.single = len(decisions) == 1
+            for decide in decisions:
+                decide()
+            self.single = False
+        conclusions, self._conclusions = self._conclusions, []
+        for conclude in conclusions:
             conclude()

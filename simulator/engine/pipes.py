@@ -95,6 +95,7 @@ class Pipe:
         "_nearest",
         "_resting",
         "_since",
+        "_touched",
         "_wake_up",
         "bandwidth",
         "busy",
@@ -110,7 +111,7 @@ class Pipe:
         self._since: Seconds = 0.0
         self._resting = True
         self._wake_up: Event | None = None
-        instant.conclude(self._arm)
+        self._touched = False
 
     def lane(self, cap: BytesPerSecond = inf) -> Lane:
         """The lane of flows that move at most ``cap`` bytes per second each."""
@@ -122,19 +123,33 @@ class Pipe:
         self._lanes.sort(key=lambda lane: lane.cap)
         return lane
 
-    def advance(self) -> None:
-        """Bring virtual time up to now; due before flows join, repeating it does nothing."""
+    def advance(self) -> Seconds:
+        """Bring virtual time up to now, which is returned; due before flows join.
+
+        The next wake-up is scheduled at the end of the instant. Repeating it does nothing more.
+        """
         now = self._env.now
-        elapsed = now - self._last
-        if elapsed:
-            self._last = now
+        if not self._touched:
+            self._touched = True
+            self._instant.conclude(self._arm)
+        if now > self._last:
+            elapsed, self._last = now - self._last, now
             for lane in self._lanes:
                 if lane.active:
                     lane.virtual += elapsed / lane.pace
+        return now
+
+    def unshared(self, lane: Lane, size: Bytes, flows: int) -> Seconds | None:
+        """Seconds for ``flows`` flows of ``size`` bytes if nothing else flows; None if it does."""
+        if not self._resting:
+            return None
+        pace = flows / self.bandwidth
+        return size * (pace if pace > lane.least else lane.least)
 
     def _arm(self) -> None:
         """Pace the lanes and schedule the wake-up for the flows that leave next."""
         lanes = self._lanes
+        self._touched = False
         if len(lanes) == 1:
             nearest = lanes[0]
             if not nearest.active:
@@ -160,13 +175,12 @@ class Pipe:
                     needed = (lane.ends[0] - lane.virtual) * pace
                     if needed < delay:
                         delay, nearest = needed, lane
-        env = self._env
         if self._resting:
             self._resting = False
             self._since = self._last
         self._nearest = nearest
         # A flow whose end rounding has put behind virtual time is due now.
-        self._wake_up = wake_up = Timeout(env, delay if delay > 0 else 0)
+        self._wake_up = wake_up = Timeout(self._env, delay if delay > 0 else 0)
         wake_up.callbacks.append(self._wake)
 
     def _wake(self, event: Event) -> None:
@@ -174,14 +188,14 @@ class Pipe:
             return
         lanes = self._lanes
         if len(lanes) == 1:
-            lane = lanes[0]
-            self._last = self._env.now
-            lane.virtual = lane.ends[0]
-            for flow in lane.leave():
+            self._last = now = self._env.now
+            nearest = lanes[0]
+            nearest.virtual = nearest.ends[0]
+            for flow in nearest.leave():
                 flow.arrived()
-            resting = not lane.active
+            resting = not nearest.active
         else:
-            self.advance()
+            now = self.advance()
             self._nearest.virtual = self._nearest.ends[0]
             for lane in lanes:
                 if lane.active and lane.ends[0] <= lane.virtual:
@@ -190,6 +204,8 @@ class Pipe:
             resting = not any(lane.active for lane in lanes)
         if resting:
             self._resting = True
-            self.busy += self._last - self._since
-        if not self._instant.settle() and not resting:
-            self._arm()
+            self.busy += now - self._since
+        elif not self._touched:
+            self._touched = True
+            self._instant.conclude(self._arm)
+        self._instant.settle()

@@ -16,7 +16,7 @@ from math import inf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simpy import Environment, Event
+from simpy import Environment, Event, Timeout
 
 from simulator.engine.cohorts import KernelProcess
 from simulator.engine.execute import run_kernel
@@ -216,6 +216,42 @@ def test_kernels_at_once_on_one_pipe_agree_in_every_bit(block: int) -> None:
         assert [p.end.hex() for p in cohort] == [p.end.hex() for p in tile], seed
 
 
+def test_kernels_that_begin_while_others_run_agree_in_every_bit() -> None:
+    """300 kernels of many equal waves, each joined by another at some time of its run."""
+    for seed in range(300):
+        rng = random.Random(50_000 + seed)
+        first, second = random_kernel(rng, 16), random_kernel(rng, 16)
+        first = replace(first, runs=((rng.randint(1, 40) * first.units, 0), *first.runs[:1]))
+        begin = rng.random() * run_kernel(first).makespan
+        ends = []
+        for single in (False, True):
+            env = Environment(0.0)
+            instant = Instant(env)
+            pipe = Pipe(instant, first.bandwidth)
+            processes = [KernelProcess(k, pipe, instant, single=single) for k in (first, second)]
+            processes[0].begin()
+            Timeout(env, begin).callbacks.append(lambda _, late=processes[1]: late.begin())
+            env.run()
+            ends.append([p.end.hex() for p in processes] + [pipe.busy.hex()])
+        assert ends[0] == ends[1], seed
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_kernels_on_pipes_of_their_own_do_not_touch_each_other(single: bool) -> None:
+    for seed in range(50):
+        kernels = [random_kernel(random.Random(60_000 + 2 * seed + i), 16) for i in range(2)]
+        env = Environment(0.0)
+        instant = Instant(env)
+        processes = [
+            KernelProcess(one, Pipe(instant, one.bandwidth), instant, single=single)
+            for one in kernels
+        ]
+        for process in processes:
+            process.begin()
+        env.run()
+        assert [p.end for p in processes] == [run_kernel(one).makespan for one in kernels], seed
+
+
 def test_a_process_per_unit_agrees_exactly_on_fractions() -> None:
     """400 kernels small enough for the independent model; floats then agree within 1e-12."""
     for seed in range(400):
@@ -375,9 +411,7 @@ def test_one_class_is_never_slower_with_more_bandwidth_or_faster_compute(
         ),
         pytest.param(
             kernel([(4, 2), (1, 4)], [(1, 1), (1, 0), (2, 1)], 2),
-            kernel(
-                [(4, Fraction(9, 5)), (1, Fraction(18, 5))], [(1, 1), (1, 0), (2, 1)], 2
-            ),
+            kernel([(4, Fraction(9, 5)), (1, Fraction(18, 5))], [(1, 1), (1, 0), (2, 1)], 2),
             (12, Fraction(64, 5)),
             id="compute",
         ),

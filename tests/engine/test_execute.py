@@ -156,9 +156,7 @@ def test_tile_spans_are_cohort_spans_written_out() -> None:
         cohort, tile = Recorder(), Recorder()
         run_kernel(one, recorder=cohort)
         run_kernel(one, mode="tile", recorder=tile)
-        written_out = [
-            (*span[:4], 1) for span in spans(cohort) for _ in range(span[4])
-        ]
+        written_out = [(*span[:4], 1) for span in spans(cohort) for _ in range(span[4])]
         assert sorted(written_out) == spans(tile)
 
 

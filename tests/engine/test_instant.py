@@ -49,11 +49,11 @@ def test_decisions_wait_for_the_last_event_of_an_instant_then_run_once() -> None
     env = Environment()
     instant = Instant(env)
     seen: list[object] = []
-    instant.conclude(lambda: seen.append("concluded"))
 
     def arrive(event: Event) -> None:
         seen.append(event.value)
         if event.value == 0:
+            instant.conclude(lambda: seen.append("concluded"))
             instant.decide(lambda: seen.append("decided"))
         instant.settle()
 
@@ -71,16 +71,12 @@ def test_an_instant_with_one_event_is_closed_without_another_event() -> None:
 
     def arrive(_: Event) -> None:
         instant.decide(lambda: seen.append("decided"))
-        assert instant.settle()
+        instant.settle()
         seen.append("settled")
 
     Timeout(env, 1).callbacks.append(arrive)
     env.run()
     assert seen == ["decided", "settled"]
-
-
-def test_settling_with_nothing_to_decide_says_so() -> None:
-    assert not Instant(Environment()).settle()
 
 
 def test_what_a_decision_schedules_at_zero_delay_is_a_next_round() -> None:
