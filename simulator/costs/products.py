@@ -166,7 +166,7 @@ def plan_grouped(op: GroupedMatmul, target: Target) -> tuple[KernelPlan, ...]:
 
     Every expert streams its own weights, so a tile of an expert with few rows moves as many bytes
     for less work. Experts without rows have no tiles. Returns the likely best tiles, the likeliest
-    first, each on the units that equal tiles would need and on all units.
+    first, each on several numbers of units.
     """
     demand = op.demand()
     operands = _Operands(a=op.a, b=op.b, a_total=demand.read, b_total=demand.weights)
@@ -195,7 +195,11 @@ def plan_grouped(op: GroupedMatmul, target: Target) -> tuple[KernelPlan, ...]:
         extra=np.zeros(len(tiles)),
         keep=TILES_TRIED,
     )
-    full = [replace(best, units=min(target.units, int(tiles[best.index]))) for best in ranked]
+    tried = [
+        replace(best, units=units)
+        for best in ranked
+        for units in _unit_counts(int(tiles[best.index]), target.units)
+    ]
     return tuple(
         KernelPlan(
             kernel=_grouped_kernel(op, target, library, best, float(again[best.index])),
@@ -203,8 +207,14 @@ def plan_grouped(op: GroupedMatmul, target: Target) -> tuple[KernelPlan, ...]:
             roof=target.matrix_peak(matrix) * target.units,
             tiling=library.tiling(best.index),
         )
-        for best in dict.fromkeys((*ranked, *full))
+        for best in dict.fromkeys((*ranked, *tried))
     )
+
+
+def _unit_counts(tiles: int, units: int) -> list[int]:
+    """As few units as need the least number of waves, and one or two more."""
+    least = max(1, -(-tiles // units))
+    return [max(1, -(-tiles // waves)) for waves in range(least, least + 3)]
 
 
 def _grouped_kernel(
