@@ -212,7 +212,7 @@ class KernelProcess:
         doubles, for then the difference to now is exact and the landing comes at that very time.
         """
         current, units, env = self._class, self.kernel.units, self.instant.env
-        if ready.get(current) != units or not self.instant.single:
+        if current == IDLE or ready.get(current) != units or not self.instant.single:
             return False
         load = self._pipe.unshared(self._lane, self._loads[current], units)
         if load is None:
