@@ -167,7 +167,8 @@ class KernelProcess:
     def _start(self) -> None:
         """Begin the tiles of the ready units and hand out the next ones, in class order."""
         ready, self._ready = self._ready, {}
-        if self._leaps and self._leap(ready):
+        units = self.kernel.units
+        if self._left > units and ready.get(self._class) == units and self._leaps and self._leap():
             return
         env, lane, single = self._env, self._lane, self._single
         now = self._pipe.advance()
@@ -204,7 +205,7 @@ class KernelProcess:
         if self._idle == self.kernel.units and self._drained is not None:
             self._drained()
 
-    def _leap(self, ready: dict[int, int]) -> bool:
+    def _leap(self) -> bool:
         """Pass over waves in which every unit computes and loads one class, if nobody could tell.
 
         That is when nothing else flows in the pipe and no event is due before the last of these
@@ -212,7 +213,7 @@ class KernelProcess:
         doubles, for then the difference to now is exact and the landing comes at that very time.
         """
         current, units, env = self._class, self.kernel.units, self.instant.env
-        if current == IDLE or ready.get(current) != units or not self.instant.single:
+        if not self.instant.single:
             return False
         load = self._pipe.unshared(self._lane, self._loads[current], units)
         if load is None:
@@ -247,16 +248,13 @@ class KernelProcess:
     def _take(self, units: int) -> tuple[tuple[int, int], ...]:
         """Take the next tiles from the queue: how many units get which class, or none."""
         taken: dict[int, int] = {}
-        left = self._left
-        while units:
-            if not left:
-                taken[IDLE] = units
-                break
-            count = units if units < left else left
-            taken[self._class] = taken.get(self._class, 0) + count
-            units -= count
-            left -= count
-            if not left:
-                left, self._class = next(self._runs, (0, IDLE))
-        self._left = left
+        left, following = self._left, self._class
+        while units >= left > 0:
+            taken[following] = taken.get(following, 0) + left
+            units -= left
+            left, following = next(self._runs, (0, IDLE))
+        if units:
+            taken[following] = taken.get(following, 0) + units
+            left -= units
+        self._left, self._class = max(left, 0), following
         return tuple(taken.items())

@@ -39,7 +39,7 @@ kernels = st.lists(tile, min_size=1, max_size=5).flatmap(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=500, deadline=None)
 @given(kernels)
 def test_a_run_stays_within_its_bounds_in_both_modes(kernel: Kernel) -> None:
     lower, upper = bounds(kernel)
@@ -47,7 +47,7 @@ def test_a_run_stays_within_its_bounds_in_both_modes(kernel: Kernel) -> None:
         assert lower <= run_kernel(kernel, mode=mode).makespan <= upper
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(kernels)
 def test_an_estimate_is_within_the_bounds_and_exact_where_a_closed_form_is(kernel: Kernel) -> None:
     lower, upper = bounds(kernel)
@@ -57,6 +57,7 @@ def test_an_estimate_is_within_the_bounds_and_exact_where_a_closed_form_is(kerne
         assert estimate(kernel) == exact
 
 
+@settings(deadline=None)
 @given(kernels)
 def test_bounds_never_rise_with_more_bandwidth_or_faster_compute(kernel: Kernel) -> None:
     faster = replace(

@@ -8,7 +8,7 @@ from math import ceil, inf
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.costs.closed_form import best_units, closed_form, closed_form_many
@@ -34,6 +34,7 @@ def one_class(
     )
 
 
+@settings(deadline=None)
 @given(st.integers(0, 400), st.integers(1, 60), costs, rates, caps)
 def test_equals_the_event_run_of_one_class(
     tiles: int, units: int, cost: tuple[float, float], bandwidth: float, cap: float
@@ -42,6 +43,7 @@ def test_equals_the_event_run_of_one_class(
     assert closed_form(kernel) == pytest.approx(run_kernel(kernel).makespan, rel=1e-12)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 5), costs), min_size=1, max_size=5),
     st.integers(0, 9),
@@ -107,6 +109,7 @@ def brute_force(tiles: int, units: int, *rest: float) -> float:
     return min(closed_form(one_class(tiles, k, *rest)) for k in range(1, units + 1))
 
 
+@settings(deadline=None)
 @given(st.integers(1, 60), st.integers(1, 40), costs, rates, caps)
 def test_best_units_is_the_least_over_every_number_of_units(
     tiles: int, units: int, cost: tuple[float, float], bandwidth: float, cap: float
@@ -118,6 +121,7 @@ def test_best_units_is_the_least_over_every_number_of_units(
     assert chosen == pytest.approx(seconds, rel=1e-12)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 80), st.integers(1, 40), costs, rates, caps)
 def test_the_fewest_units_that_do_for_a_number_of_waves_are_best(
     tiles: int, units: int, cost: tuple[float, float], bandwidth: float, cap: float
@@ -128,6 +132,7 @@ def test_the_fewest_units_that_do_for_a_number_of_waves_are_best(
     assert least == pytest.approx(best_units(tiles, units, *cost, bandwidth, cap)[1], rel=1e-12)
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 200),
     st.integers(1, 60),

@@ -14,7 +14,7 @@ from fractions import Fraction
 from math import inf
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from simpy import Environment, Event, Timeout
 
@@ -216,6 +216,16 @@ def test_kernels_at_once_on_one_pipe_agree_in_every_bit(block: int) -> None:
         assert [p.end.hex() for p in cohort] == [p.end.hex() for p in tile], seed
 
 
+@pytest.mark.parametrize("copies", [2, 3])
+def test_equal_kernels_in_step_on_one_pipe_agree_in_every_bit(copies: int) -> None:
+    """All units of all of them are ready at the same instants, with nothing else under way."""
+    one = exact(kernel([(3, 40)], [(90, 0)], 8))
+    (expected, *others) = independent(*[one] * copies)
+    assert others == [expected] * (copies - 1)
+    for single in (False, True):
+        assert {process.end for process in run(*[one] * copies, single=single)} == {expected}
+
+
 def test_kernels_that_begin_while_others_run_agree_in_every_bit() -> None:
     """300 kernels of many equal waves, each joined by another at some time of its run."""
     for seed in range(300):
@@ -373,6 +383,7 @@ def test_a_kernel_says_when_it_is_drained_and_another_can_follow() -> None:
     assert last.end == run_kernel(first).makespan + run_kernel(second).makespan
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**6))
 def test_fewer_tiles_at_the_end_of_the_queue_are_never_slower(seed: int) -> None:
     """Until the last tile would be taken nothing differs, and after that nothing is handed out."""
@@ -385,6 +396,7 @@ def test_fewer_tiles_at_the_end_of_the_queue_are_never_slower(seed: int) -> None
         assert run_kernel(fewer).makespan <= run_kernel(one).makespan * slack
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**6), st.floats(1, 4), st.floats(1, 4))
 def test_one_class_is_never_slower_with_more_bandwidth_or_faster_compute(
     seed: int, bandwidth: float, clock: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.engine.machine import CommandProcessor, LaunchPolicy
@@ -37,6 +37,7 @@ def test_no_kernels_end_at_once() -> None:
     assert starts(LaunchPolicy(mode="graph", first=5.0), []) == ([], 0.0)
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(["eager", "graph"]),
     st.lists(st.floats(0, 10), min_size=1, max_size=20),
@@ -55,6 +56,7 @@ def test_kernels_keep_order_and_gap_and_wait_for_no_reason_but_one(
     assert end == begun[-1] + durations[-1]
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=20), st.floats(0, 5), st.floats(0, 5))
 def test_eager_latency_is_at_least_the_host_time_and_the_device_time(
     durations: list[float], host: float, gap: float

@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import inf
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from simpy import Environment, Timeout
 
@@ -154,6 +154,7 @@ flow = st.tuples(
 )
 
 
+@settings(deadline=None)
 @given(st.sampled_from([1, 2, 3, 8]).map(Fraction), st.lists(flow, min_size=1, max_size=6))
 def test_virtual_time_is_exact_whatever_joins_leaves_or_is_capped(
     bandwidth: Fraction, flows: list[tuple[Fraction, Fraction, int, Fraction | float]]
