@@ -13,6 +13,7 @@ from simulator.costs.memory import rereads
 from simulator.costs.target import Target
 from simulator.engine.execute import run_kernel
 from simulator.errors import SpecError
+from simulator.mapping.blocks import decompose
 from simulator.ops.attention import Attention
 from simulator.ops.conv import Conv2d
 from simulator.ops.matmul import GroupedMatmul, Matmul
@@ -90,6 +91,19 @@ def test_a_kernel_does_the_work_of_its_operator_and_moves_no_less_than_its_opera
         assert 1 <= kernel.units <= target.units
         written = sum(n * kernel.classes[c].store for n, c in kernel.runs)
         assert written == pytest.approx(demand.written + demand.kv_written, rel=1e-9)
+
+
+@settings(max_examples=100, deadline=None)
+@given(size, size, size, st.sampled_from([1, 3, 8]), names)
+def test_the_tiles_that_are_timed_are_the_blocks_that_are_computed(
+    m: int, n: int, k: int, batch: int, name: str
+) -> None:
+    plan = lower(Matmul(name="x", m=m, n=n, k=k, batch=batch), TARGETS[name])
+    tiling = plan.tiling
+    blocks = decompose((m, n), (tiling.rows, tiling.columns)).count
+    slabs, rest = divmod(plan.kernel.tiles, batch * blocks * tiling.split)
+    assert rest == 0
+    assert 1 <= slabs <= -(-k // tiling.depth)
 
 
 @settings(max_examples=150, deadline=None)
