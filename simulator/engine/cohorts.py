@@ -33,10 +33,10 @@ class Cohort:
 
     def arrived(self) -> None:
         """The next tile is in the buffer."""
-        if self.pending == 2:
+        if self.pending == 1:
+            self.process.ready(self.following, self.count)
+        else:
             self.pending = 1
-            return
-        self.process.ready(self.following, self.count)
 
     def computed(self, _: Event) -> None:
         """The current tile is done."""
@@ -129,6 +129,7 @@ class KernelProcess:
         recorder: Recorder | None = None,
         drained: Callable[[], None] | None = None,
     ) -> None:
+        assert kernel.units > 0, "a kernel without units would never end"
         self.kernel = kernel
         self.end: Seconds = instant.env.now
         self.events = 0
@@ -212,13 +213,12 @@ class KernelProcess:
         waves ends. The float operations are those that the events would do. The clock at most
         doubles, for then the difference to now is exact and the landing comes at that very time.
         """
-        current, units, env = self._class, self.kernel.units, self.instant.env
         if not self.instant.single:
             return False
-        load = self._pipe.unshared(self._lane, self._loads[current], units)
+        env, units, time = self._env, self.kernel.units, self._times[self._class]
+        load = self._pipe.unshared(self._lane, self._loads[self._class], units)
         if load is None:
             return False
-        time = self._times[current]
         then = now = env.now
         furthest, others = 2 * now, env.peek()
         busy, computing, work = self._pipe.busy, self.computing, units * time

@@ -31,9 +31,9 @@ class KernelRun:
 
     ``makespan`` runs to the end of the last tile and includes the kernel's ``fixed`` time, all of
     which passes before the first load. ``events`` counts the loads and computes of cohorts (of
-    tiles in tile mode). ``pipe_busy`` is the seconds in which any load was under way,
-    ``compute_busy`` the unit-seconds of compute. In roofline mode nothing is simulated: no
-    events, and the pipe is busy for bytes / bandwidth.
+    tiles in tile mode), passed-over waves included. ``pipe_busy`` is the seconds in which any load
+    was under way, ``compute_busy`` the unit-seconds of compute. In roofline mode nothing is
+    simulated: no events, and the pipe is busy for bytes / bandwidth.
     """
 
     makespan: Seconds
