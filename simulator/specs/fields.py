@@ -1,4 +1,4 @@
-"""What a field of a spec holds, in terms that pydantic checks.
+"""What a field of a spec holds in terms of pydantic, and how rules between fields are kept.
 
 A bare ``int`` or ``bool`` would take ``"4"`` and ``"on"``; these take numbers and truth values
 alone. Knows nothing of any one spec. Never touches files or messages.
@@ -6,11 +6,13 @@ alone. Knows nothing of any one spec. Never touches files or messages.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Annotated, Any, ClassVar, TypeVar
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields
+from functools import lru_cache, partial
+from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
 
-from pydantic import ConfigDict, Field, GetCoreSchemaHandler
-from pydantic_core import CoreSchema, core_schema
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler, TypeAdapter, ValidationError
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from simulator.units import LARGEST, SMALLEST
 
@@ -40,6 +42,60 @@ class Checked:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        from simulator.specs.rules import check  # Rules know the specs, which start from here.
+        return core_schema.no_info_wrap_validator_function(partial(_check, cls), handler(source))
 
-        return core_schema.no_info_wrap_validator_function(partial(check, cls), handler(source))
+
+Values = dict[str, Any]
+Broken = Iterator[tuple[str, str, str]]
+"""The field, what was found, what would do."""
+_RULES: dict[type, list[Callable[[Values], Broken]]] = {}
+
+
+def _check(cls: Any, data: Any, read: Callable[[Any], Any]) -> Any:
+    """``data`` as ``read`` makes it, if its rules hold; every fault of both where not."""
+    spec, errors = None, []
+    try:
+        spec = read(data)
+        values = {entry.name: getattr(spec, entry.name) for entry in fields(cls)}
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+        values = _sound(cls, data, {fault["loc"][0] for fault in errors if fault["loc"]})
+    broken = [fault for rule in _RULES.get(cls, ()) for fault in rule(values)]
+    if not errors and not broken:
+        return spec
+    told = [(fault["type"], fault["loc"], fault["input"], fault.get("ctx")) for fault in errors]
+    told += [("rule", (name,), data, {"found": found, "fix": fix}) for name, found, fix in broken]
+    raise ValidationError.from_exception_data(
+        cls.__name__,
+        [
+            InitErrorDetails(type=PydanticCustomError(kind, kind, context), loc=loc, input=given)
+            for kind, loc, given, context in told
+        ],
+    )
+
+
+def _sound(cls: type, data: Any, failed: set[int | str]) -> Values:
+    """The fields that hold, for the rules that need no others."""
+    if cls not in _RULES or not isinstance(data, dict):
+        return {}
+    values = {entry.name: entry.default for entry in fields(cls) if entry.default is not MISSING}
+    hints = get_type_hints(cls, include_extras=True)
+    for name in data.keys() & hints.keys() - failed:
+        values[name] = _adapter(hints[name]).validate_python(data[name])
+    return {name: value for name, value in values.items() if name not in failed}
+
+
+@lru_cache(maxsize=256)
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(hint)
+
+
+def rule(*classes: type) -> Callable[[Callable[[Values], Broken]], Callable[[Values], Broken]]:
+    """Make a function of a spec's valid fields one of the rules of these classes."""
+
+    def register(function: Callable[[Values], Broken]) -> Callable[[Values], Broken]:
+        for cls in classes:
+            _RULES.setdefault(cls, []).append(function)
+        return function
+
+    return register

@@ -1,76 +1,16 @@
 """What must hold between the fields of one spec: a rule is a function of the fields that were read.
 
 A rule sees only valid values and passes over what is absent, so that all faults of a file come at
-once. Knows the specs. Never touches files.
+once. Knows the specs. Never touches files. Importing it puts the rules in force.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields
-from functools import lru_cache
-from typing import Any, get_type_hints
-
-from pydantic import TypeAdapter, ValidationError
-from pydantic_core import InitErrorDetails, PydanticCustomError
-
+from simulator.specs.fields import Broken, Values, rule
 from simulator.specs.hardware import DRAM, Accelerator, Compute, MemoryLevel
 from simulator.specs.stack import AttentionLibrary, MatmulLibrary
 from simulator.specs.workload import Attention, MoE, Router, Transformer, UNet
 from simulator.units import HERTZ, show
-
-Values = dict[str, Any]
-Broken = Iterator[tuple[str, str, str]]
-"""The field, what was found, what would do."""
-_RULES: dict[type, list[Callable[[Values], Broken]]] = {}
-
-
-def check(cls: Any, data: Any, read: Callable[[Any], Any]) -> Any:
-    """``data`` as ``read`` makes it, if its rules hold; every fault of both where not."""
-    spec, errors = None, []
-    try:
-        spec = read(data)
-        values = {entry.name: getattr(spec, entry.name) for entry in fields(cls)}
-    except ValidationError as error:
-        errors = error.errors(include_url=False)
-        values = _sound(cls, data, {fault["loc"][0] for fault in errors if fault["loc"]})
-    broken = [fault for rule in _RULES.get(cls, ()) for fault in rule(values)]
-    if not errors and not broken:
-        return spec
-    told = [(fault["type"], fault["loc"], fault["input"], fault.get("ctx")) for fault in errors]
-    told += [("rule", (name,), data, {"found": found, "fix": fix}) for name, found, fix in broken]
-    raise ValidationError.from_exception_data(
-        cls.__name__,
-        [
-            InitErrorDetails(type=PydanticCustomError(kind, kind, context), loc=loc, input=given)
-            for kind, loc, given, context in told
-        ],
-    )
-
-
-def _sound(cls: type, data: Any, failed: set[int | str]) -> Values:
-    """The fields that hold, for the rules that need no others."""
-    if cls not in _RULES or not isinstance(data, dict):
-        return {}
-    values = {entry.name: entry.default for entry in fields(cls) if entry.default is not MISSING}
-    hints = get_type_hints(cls, include_extras=True)
-    for name in data.keys() & hints.keys() - failed:
-        values[name] = _adapter(hints[name]).validate_python(data[name])
-    return {name: value for name, value in values.items() if name not in failed}
-
-
-@lru_cache(maxsize=256)
-def _adapter(hint: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(hint)
-
-
-def _rule(*classes: type) -> Callable[[Callable[[Values], Broken]], Callable[[Values], Broken]]:
-    def register(function: Callable[[Values], Broken]) -> Callable[[Values], Broken]:
-        for cls in classes:
-            _RULES.setdefault(cls, []).append(function)
-        return function
-
-    return register
 
 
 def _divides(values: Values, whole: str, part: str, what: str) -> Broken:
@@ -79,14 +19,14 @@ def _divides(values: Values, whole: str, part: str, what: str) -> Broken:
         yield whole, found, what
 
 
-@_rule(Compute)
+@rule(Compute)
 def _each_die_has_units(values: Values) -> Broken:
     units, dies = values.get("units"), values.get("dies", 1)
     if units and dies > units:
         yield "dies", f"{dies} dies for {units} units", "state the active units of all dies"
 
 
-@_rule(Compute)
+@rule(Compute)
 def _clocks_are_ordered(values: Values) -> Broken:
     clock, held, most = (values.get(name) for name in ("clock", "held_clock", "max_clock"))
     if clock and most and most < clock:
@@ -98,7 +38,7 @@ def _clocks_are_ordered(values: Values) -> Broken:
         yield "held_clock", found, "state the clock held under load, or max_clock"
 
 
-@_rule(MemoryLevel)
+@rule(MemoryLevel)
 def _bandwidth_is_stated_once(values: Values) -> Broken:
     kind, bandwidth, per_clock = (values.get(key) for key in ("kind", "bandwidth", "per_clock"))
     if bandwidth and per_clock:
@@ -109,7 +49,7 @@ def _bandwidth_is_stated_once(values: Values) -> Broken:
         yield "bandwidth", "is missing", "add it, like 'bandwidth: 3.35 TB/s'"
 
 
-@_rule(Accelerator)
+@rule(Accelerator)
 def _memory_has_dram(values: Values) -> Broken:
     levels = values.get("memory")
     if levels is None:
@@ -121,24 +61,24 @@ def _memory_has_dram(values: Values) -> Broken:
         yield "memory", f"has {kinds.count(kind)} levels of kind {kind}", "keep one of each kind"
 
 
-@_rule(MatmulLibrary, AttentionLibrary)
+@rule(MatmulLibrary, AttentionLibrary)
 def _efficiency_has_a_default(values: Values) -> Broken:
     if "default" not in values.get("efficiency", ("default",)):
         yield "efficiency", "has no 'default'", "add one for the other number formats"
 
 
-@_rule(Transformer, UNet)
+@rule(Transformer, UNet)
 def _formats_have_a_default(values: Values) -> Broken:
     if "default" not in values.get("formats", ("default",)):
         yield "formats", "has no 'default'", "add one for the other parts"
 
 
-@_rule(Attention)
+@rule(Attention)
 def _heads_share_evenly(values: Values) -> Broken:
     yield from _divides(values, "heads", "kv_heads", "each KV head serves equally many heads")
 
 
-@_rule(MoE)
+@rule(MoE)
 def _experts_suffice(values: Values) -> Broken:
     experts, top_k = values.get("experts"), values.get("top_k")
     if experts and top_k and top_k > experts:
@@ -153,7 +93,7 @@ def _experts_suffice(values: Values) -> Broken:
         yield "shared_width", found, "state both, the width of all of them together"
 
 
-@_rule(Router)
+@rule(Router)
 def _groups_suffice(values: Values) -> Broken:
     groups, top = values.get("groups", 1), values.get("top_groups", 1)
     if top > groups:

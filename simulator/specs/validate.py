@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+import simulator.specs.rules  # noqa: F401  puts the rules in force
 from simulator.errors import Fault, SpecError
 from simulator.specs.explain import add, amiss, due, offer, told
 from simulator.specs.hardware import Basis, Provenance
