@@ -101,37 +101,3 @@ def closed_form_many(
     several = full + (waves - 2) * np.maximum(full, time) + np.maximum(last, time) + time
     seconds = np.where(waves > 1, several, last + time)
     return np.where(n > 0, seconds, 0.0)
-
-
-def best_units(
-    tiles: int,
-    units: int,
-    pipe_bytes: Bytes,
-    compute: Seconds,
-    bandwidth: BytesPerSecond,
-    rate_cap: BytesPerSecond = inf,
-) -> tuple[int, Seconds]:
-    """How many of ``units`` finish ``tiles`` equal tiles first, and in how many seconds.
-
-    More units in the same number of waves load more at once before anything is computed, so all
-    of them need not be best: 4 tiles that compute for longer than they load take l(2) + 2 C on 2
-    units and l(3) + 2 C on 3. Every number is tried. The least duration has no such flaw, as each
-    number by itself shows: it never rises
-
-    - with more units: they only add choices;
-    - with bandwidth or rate cap, or with less compute or fewer bytes per tile: each term of the
-      closed form falls or stays;
-    - with fewer tiles: the last wave loads less at once, or falls away with max(l(1), C).
-
-    Within w waves the fewest units that do are best, k = ceil(n / w), since l(m) is convex in m.
-    Of the numbers within rounding of the least (1e-12) the largest is returned. No tiles take no
-    time on all units.
-    """
-    k = min(units, tiles)
-    if k <= 0:
-        return units, 0.0
-    every = np.arange(1, k + 1)
-    seconds = closed_form_many(tiles, every, pipe_bytes, compute, bandwidth, rate_cap)
-    best = float(seconds.min())
-    chosen = int(np.flatnonzero(seconds <= best * (1 + 1e-12))[-1])
-    return chosen + 1, best

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from math import ceil, inf
 
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.costs.closed_form import best_units, closed_form, closed_form_many
+from simulator.costs.closed_form import closed_form, closed_form_many
 from simulator.engine.execute import run_kernel
 from simulator.mapping.kernel import Kernel, TileClass
 
@@ -105,20 +104,9 @@ def test_many_broadcasts() -> None:
     assert closed_form_many(1, 1, 1.0, 1.0, 1.0).shape == ()
 
 
-def brute_force(tiles: int, units: int, *rest: float) -> float:
+def least(tiles: int, units: int, *rest: float) -> float:
+    """Seconds on the best number of units up to ``units``."""
     return min(closed_form(one_class(tiles, k, *rest)) for k in range(1, units + 1))
-
-
-@settings(deadline=None)
-@given(st.integers(1, 60), st.integers(1, 40), costs, rates, caps)
-def test_best_units_is_the_least_over_every_number_of_units(
-    tiles: int, units: int, cost: tuple[float, float], bandwidth: float, cap: float
-) -> None:
-    number, seconds = best_units(tiles, units, *cost, bandwidth, cap)
-    assert 1 <= number <= units
-    assert seconds == brute_force(tiles, units, *cost, bandwidth, cap)
-    chosen = closed_form(one_class(tiles, number, *cost, bandwidth, cap))
-    assert chosen == pytest.approx(seconds, rel=1e-12)
 
 
 @settings(deadline=None)
@@ -128,8 +116,8 @@ def test_the_fewest_units_that_do_for_a_number_of_waves_are_best(
 ) -> None:
     fewest = {ceil(tiles / waves) for waves in range(1, tiles + 1)}
     among = [k for k in fewest if k <= units]
-    least = min(closed_form(one_class(tiles, k, *cost, bandwidth, cap)) for k in among)
-    assert least == pytest.approx(best_units(tiles, units, *cost, bandwidth, cap)[1], rel=1e-12)
+    best = min(closed_form(one_class(tiles, k, *cost, bandwidth, cap)) for k in among)
+    assert best == pytest.approx(least(tiles, units, *cost, bandwidth, cap), rel=1e-12)
 
 
 @settings(deadline=None)
@@ -152,36 +140,20 @@ def test_the_best_number_of_units_is_never_slower_with_more_or_for_less(
     factor: float,
 ) -> None:
     size, time = cost
-    before = best_units(tiles, units, size, time, bandwidth, cap)[1]
-    after = best_units(
+    before = least(tiles, units, size, time, bandwidth, cap)
+    after = least(
         max(1, int(tiles / factor)) if change == "tiles" else tiles,
         int(units * factor) if change == "units" else units,
         size / factor if change == "bytes" else size,
         time / factor if change == "compute" else time,
         bandwidth * factor if change == "bandwidth" else bandwidth,
         cap * factor if change == "cap" else cap,
-    )[1]
+    )
     assert after <= before * (1 + 1e-12)
 
 
 def test_all_units_can_be_slower_than_fewer() -> None:
-    """The flaw that ``best_units`` mends: two waves either way, but more to load before them."""
+    """Two waves either way, but more to load before them; so a launch takes the fewest that do."""
     assert closed_form(one_class(4, 2, 1.0, 5.0, 1.0)) == 2 + 2 * 5
     assert closed_form(one_class(4, 3, 1.0, 5.0, 1.0)) == 3 + 2 * 5
-    assert best_units(4, 3, 1.0, 5.0, 1.0) == (2, 12.0)
-
-
-def test_as_many_units_as_possible_where_the_number_does_not_matter() -> None:
-    """Where bytes bind, any number takes bytes / bandwidth and the last compute."""
-    assert best_units(1_000, 100, 3e6, 1e-9, 1e12)[0] == 100
-    assert best_units(0, 100, 3e6, 1e-9, 1e12) == (100, 0.0)
-
-
-def test_best_units_agrees_with_the_event_run() -> None:
-    rng = random.Random(8)
-    for _ in range(50):
-        n, k = rng.randint(1, 400), rng.randint(1, 64)
-        cost = rng.uniform(0, 1e6), rng.uniform(0, 1e-4)
-        number, seconds = best_units(n, k, *cost, 1e11)
-        run = run_kernel(one_class(n, number, *cost, 1e11))
-        assert run.makespan == pytest.approx(seconds, rel=2e-12)
+    assert least(4, 3, 1.0, 5.0, 1.0) == 12
