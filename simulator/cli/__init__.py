@@ -5,6 +5,7 @@ Nothing is reachable from here alone. Commands import what they need when they r
 
 from __future__ import annotations
 
+import os
 import sys
 
 
@@ -13,6 +14,9 @@ def main() -> None:
     from simulator.cli.app import app
     from simulator.errors import SimulatorError
 
+    # Python has no stream where the shell has closed it.
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
         app()
     except SimulatorError as error:

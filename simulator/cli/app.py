@@ -95,7 +95,8 @@ def list_(
 def show(
     name: Annotated[str, typer.Argument(help="A name, a YAML file or a config.json.")],
     context: Annotated[
-        list[int] | None, typer.Option("--context", help="Cache size at this length; repeatable.")
+        list[int] | None,
+        typer.Option("--context", min=1, help="Cache size at this length; repeatable."),
     ] = None,
     overrides: Overrides = None,
     json: Json = None,
@@ -238,7 +239,10 @@ def verify(
 
 
 def _write_json(data: Any, target: str) -> None:
-    """Write ``data`` whole or not at all; ``-`` is standard output."""
+    """Write ``data`` whole or not at all; ``-`` is standard output.
+
+    A device, a pipe or a link is written through, never put aside for a file.
+    """
     import json
     import sys
 
@@ -249,10 +253,16 @@ def _write_json(data: Any, target: str) -> None:
         sys.stdout.write(text)
         return
     path = Path(target)
-    part = path.with_name(f".{path.name}.part")
     try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            path.write_text(text, encoding="utf-8")
+            return
+        part = path.with_name(f".{path.name}.part")
+        try:
+            part.write_text(text, encoding="utf-8")
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:
         fix = "name a file in a folder that can be written"
         raise SpecError([Fault(target, None, "", error.strerror or str(error), fix)]) from None

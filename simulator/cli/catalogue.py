@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -16,6 +17,7 @@ from simulator.report import numbers
 from simulator.specs.hardware import Accelerator
 from simulator.specs.leaves import leaves
 from simulator.specs.load import (
+    PREFIXES,
     catalog,
     check_file,
     kind_of,
@@ -149,13 +151,17 @@ def describe(name: str, contexts: Iterable[int], overrides: Sequence[str]) -> De
     """A spec with the source of each number, or the arithmetic of a model."""
     parts = overrides_by_spec(overrides)
     kind = _kind(name)
+    own = next(prefix for prefix, owner in PREFIXES.items() if owner == kind)
+    if stray := [part for prefix in parts if prefix != own for part in parts[prefix]]:
+        fix = f"{name} has the paths of a {own}"
+        raise SpecError([Fault("--set", None, part.path, "has no say here", fix) for part in stray])
     if kind == "workloads":
         return _describe_model(load_workload(name, parts["workload"]), tuple(contexts))
     if kind == "hardware":
         return _describe_spec(load_hardware(name, parts["hardware"]))
     if kind == "stacks":
         return _describe_spec(load_stack(name, parts["stack"]))
-    return _describe_spec(load_system(name))
+    return _describe_spec(load_system(name, parts["system"]))
 
 
 def _kind(name: str) -> str:
@@ -163,7 +169,7 @@ def _kind(name: str) -> str:
     if is_config(name):
         return "workloads"
     path = Path(name)
-    if path.suffix.lower() in (".yaml", ".yml") or path.exists():
+    if path.suffix.lower() in (".yaml", ".yml") or os.path.exists(path):
         kind = kind_of(catalog().written(path)[0], path)
         if kind is None:
             raise SpecError([Fault(name, None, "", "is no spec", "tilecast check says why")])

@@ -28,7 +28,7 @@ STEPS = (
 
 def verify_workload(workload: str, on: str, seed: int) -> list[OpCheck]:
     """Check one operator of each family that a prefill and a decode step of the model launch."""
-    scenario = make_scenario(workload, on)
+    scenario = make_scenario(workload, on, seed=seed)
     target = Target(accelerator=scenario.hardware, stack=scenario.stack)
     return verify_model(_graph(scenario.model), target, np.random.default_rng(seed))
 

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from simulator.specs.workload import MoE
 
+DRAWN = 1 << 16
+"""Tokens drawn at once: as many as the cache holds, in the order of one single draw."""
+
 
 def expected_distinct_experts(experts: int, top_k: int, tokens: float) -> float:
     """Experts that at least one of ``tokens`` uniformly routed tokens chooses, in expectation.
@@ -41,7 +44,11 @@ def expert_counts(moe: MoE, tokens: int, rng: np.random.Generator) -> NDArray[np
         return (tokens * moe.top_k - pairs + moe.experts - 1) // moe.experts
     if moe.routing != "uniform":
         raise ValueError(f"unknown routing {moe.routing!r}; known: balanced, uniform")
-    return np.bincount(_distinct(moe.experts, moe.top_k, tokens, rng), minlength=moe.experts)
+    counts = np.zeros(moe.experts, dtype=np.int64)
+    for done in range(0, tokens, DRAWN):
+        some = _distinct(moe.experts, moe.top_k, min(DRAWN, tokens - done), rng)
+        counts += np.bincount(some, minlength=moe.experts)
+    return counts
 
 
 def _distinct(experts: int, chosen: int, tokens: int, rng: np.random.Generator) -> NDArray[np.intp]:

@@ -12,9 +12,9 @@ from typing import Any
 from simulator.models.config_experts import experts_by_layer
 from simulator.models.families import Family
 from simulator.models.fields import Fields
+from simulator.specs.rules import MOST_LAYERS
 from simulator.specs.workload import Attention, DenseFFN, LatentAttention, Layer, LayerGroup
 
-MOST_LAYERS = 4096
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 _ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "swiglu": "silu", "relu2": "relu2", "relu": "relu",

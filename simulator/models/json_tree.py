@@ -52,6 +52,8 @@ def read_text(path: Path) -> str:
     try:
         if path.is_dir():
             raise _refusal(file, None, "this is a directory", "name the config.json in it")
+        if path.exists() and not path.is_file():
+            raise _refusal(file, None, "is not a regular file", "give a JSON text file")
         with path.open("rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
     except OSError as error:

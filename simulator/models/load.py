@@ -5,6 +5,7 @@ Knows which reader a file needs. Never touches what is in it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -42,12 +43,15 @@ def is_config(name_or_path: str | Path) -> bool:
     path = _config(Path(name_or_path))
     if path.suffix.lower() == ".json":
         return True
-    if path.suffix.lower() in (".yaml", ".yml") or not path.is_file():
+    if path.suffix.lower() in (".yaml", ".yml") or not os.path.isfile(path):
         return False
-    with path.open("rb") as stream:
-        return stream.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+    try:
+        with path.open("rb") as stream:
+            return stream.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+    except OSError:
+        return False  # Who reads it says why it cannot.
 
 
 def _config(path: Path) -> Path:
     inside = path / "config.json"
-    return inside if inside.is_file() else path
+    return inside if os.path.isfile(inside) else path

@@ -112,10 +112,12 @@ def write_roofline(results: Result | Sequence[Result], path: str | Path) -> Path
     part = target.with_name(target.name + ".part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(data)
-        part.replace(target)
+        try:
+            part.write_bytes(data)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise SpecError(
             [Fault(str(path), None, "", error.strerror or str(error), "name a file to write")]
         ) from None

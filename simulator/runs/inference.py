@@ -160,15 +160,11 @@ def decode_samples(prompt: int, steps: int) -> list[tuple[int, float]]:
     count = min(steps, DECODE_SAMPLES)
     chosen = np.unique(np.linspace(1, steps, count).round().astype(int))
     weights = np.zeros(len(chosen))
-    every = np.arange(1, steps + 1)
-    right = np.clip(np.searchsorted(chosen, every), 1, max(1, len(chosen) - 1))
-    if len(chosen) == 1:
-        weights[0] = steps
-    else:
-        low, high = chosen[right - 1], chosen[right]
-        share = (every - low) / (high - low)
-        np.add.at(weights, right, share)
-        np.add.at(weights, right - 1, 1 - share)
+    weights[0] = 1.0
+    # Of the n steps after one sample, up to the next, the later has the shares 1/n, 2/n, ..., 1.
+    between = np.diff(chosen)
+    weights[1:] += (between + 1) / 2
+    weights[:-1] += (between - 1) / 2
     return [(prompt + int(i), float(w)) for i, w in zip(chosen, weights, strict=True)]
 
 

@@ -95,7 +95,7 @@ class Catalog:
             aliases = self.aliases(kind)
             names |= {plain(alias): owner for alias, owner in aliases.items()}
             if plain(name) not in names:
-                if Path(name).is_file():
+                if os.path.isfile(name):
                     return Path(name)
                 known = {*self.names(kind), *aliases}
                 raise UnknownNameError(KINDS[kind].noun, name, known)
@@ -111,7 +111,7 @@ class Catalog:
     def written(self, path: Path) -> Written:
         """The tree of one file as it is written; raises SpecError where there is none."""
         absolute = Path(os.path.abspath(path))
-        if not (absolute.is_relative_to(self.root) and absolute.is_file()):
+        if not (absolute.is_relative_to(self.root) and os.path.isfile(absolute)):
             return _read(path, self.shown(path))
         status = absolute.stat()
         return _read_once(absolute, self.shown(path), status.st_mtime_ns, status.st_size)
@@ -138,10 +138,13 @@ class Catalog:
         node = tree.items.get("base")
         if node is None:
             return None
-        name = node.text if isinstance(node, Scalar) else ""
+        if not isinstance(node, Scalar):
+            fault = node.place.fault("base", "is more than one value", "name one spec")
+            raise SpecError([*faults, fault])
+        name = node.text
         beside = path.parent / f"{name}.yaml"
         try:
-            base, found = self.written(beside if beside.is_file() else self.find(kind, name))
+            base, found = self.written(beside if os.path.isfile(beside) else self.find(kind, name))
         except UnknownNameError as error:
             raise SpecError([*faults, node.place.fault("base", str(error))]) from None
         faults.extend(found)

@@ -113,6 +113,8 @@ def apply_overrides(
     """``root`` with each override set in it; those without a place are added to ``faults``."""
     for override in overrides:
         value = _value(override, faults)
+        if isinstance(value, Scalar) and value.broken:
+            continue
         steps = override.path.split(".")
         try:
             if _reaches(shape, steps[:1]):
@@ -192,8 +194,8 @@ def _position(node: Sequence, step: str) -> int:
     labels = [label(item, at) for at, item in enumerate(node.items)]
     if step in labels:
         return labels.index(step)
-    if step.isdigit() and int(step) < len(labels):
-        return int(step)
+    if step in (places := [str(at) for at in range(len(labels))]):
+        return places.index(step)
     fits = [at for at, name in enumerate(labels) if name.startswith(step)]
     if len(fits) == 1:
         return fits[0]

@@ -12,6 +12,9 @@ from simulator.specs.stack import AttentionLibrary, MatmulLibrary
 from simulator.specs.workload import Attention, MoE, Router, Transformer, UNet
 from simulator.units import HERTZ, show
 
+MOST_LAYERS = 4096
+"""More than any model has, few enough to walk."""
+
 
 def _divides(values: Values, whole: str, part: str, what: str) -> Broken:
     if whole in values and part in values and values[whole] % values[part]:
@@ -71,6 +74,22 @@ def _efficiency_has_a_default(values: Values) -> Broken:
 def _formats_have_a_default(values: Values) -> Broken:
     if "default" not in values.get("formats", ("default",)):
         yield "formats", "has no 'default'", "add one for the other parts"
+
+
+@rule(Transformer)
+def _layers_can_be_counted(values: Values) -> Broken:
+    count = sum(group.repeat * len(group.layers) for group in values.get("groups", ()))
+    if count > MOST_LAYERS:
+        yield "groups", f"has {count:,} layers", f"state at most {MOST_LAYERS:,}"
+
+
+@rule(UNet)
+def _blocks_can_be_counted(values: Values) -> Broken:
+    counts = [values.get("middle_transformer_depth", 0)]
+    for stage in values.get("stages", ()):
+        counts.append(stage.residual_blocks * (1 + stage.transformer_depth))
+    if sum(counts) > MOST_LAYERS:
+        yield "stages", f"has {sum(counts):,} blocks", f"state at most {MOST_LAYERS:,}"
 
 
 @rule(Attention)

@@ -61,6 +61,9 @@ class Scenario:
             value = getattr(self, name)
             if value is not None and not 1 <= value <= LONGEST:
                 faults.append(_fault(name, f"{value}", f"a count from 1 to {LONGEST:,}"))
+        tokens = self.batch * (self.input or 0)
+        if not faults and tokens > LONGEST:
+            faults.append(_fault("input", f"{tokens:,} tokens", f"at most {LONGEST:,} at once"))
         if self.seed < 0:
             faults.append(_fault("seed", f"{self.seed}", "a seed is 0 or more"))
         if isinstance(self.model, Transformer) == (self.phase == "denoise"):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -66,6 +68,60 @@ def test_json_goes_to_a_file_beside_the_table(tilecast, tmp_path: Path) -> None:
     assert "throughput" in ran.out
     assert json.loads(target.read_text())["workload"] == "llama-3.1-70b"
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
+
+
+def test_json_goes_through_a_pipe_or_a_link_and_leaves_it_standing(
+    tilecast, tmp_path: Path
+) -> None:
+    pipe, link, real = (tmp_path / name for name in ("pipe", "link", "real"))
+    os.mkfifo(pipe)
+    link.symlink_to(real)
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(pipe.read_text)
+        assert tilecast("list systems --json", str(pipe)).code == 0
+        assert "systems" in json.loads(reading.result())
+    assert tilecast("list systems --json", str(link)).code == 0
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    assert "systems" in json.loads(real.read_text())
+    assert {path.name for path in tmp_path.iterdir()} == {"pipe", "link", "real"}
+
+
+@pytest.mark.parametrize("target", ["/", ".", "", "x" * 300])
+def test_json_that_cannot_be_written_is_refused(
+    tilecast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = tilecast("list systems --json", target)
+    assert ran.code == 2
+    assert "name a file in a folder that can be written" in ran.err
+    ran = tilecast("roofline gemma-3-1b --on h100 -o", f"{'x' * 300}.svg")
+    assert ran.code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["check", "show", "run --on h100", "run gemma-3-1b --on"])
+def test_what_is_no_file_is_refused(tilecast, tmp_path: Path, command: str) -> None:
+    for name in ("pipe.json", "pipe.yaml"):
+        os.mkfifo(tmp_path / name)
+        ran = tilecast(command, str(tmp_path / name))
+        assert ran.code == 2
+        assert "is not a regular file" in ran.err
+    assert tilecast(command, "x" * 5000).code == 2
+
+
+def test_show_refuses_an_override_of_another_kind_of_spec(tilecast) -> None:
+    ran = tilecast("show h100 --set hidden=5 --set stack.launch.gap=1us")
+    assert ran.code == 2
+    assert "hidden: has no say here" in ran.err
+    assert "launch.gap: has no say here" in ran.err
+    assert ran.out == ""
+
+
+def test_show_accepts_an_override_of_a_system(tilecast) -> None:
+    data = json.loads(tilecast("show helios-72 --set scale_up.devices=5 --json -").out)
+    values = {entry["path"]: entry["value"] for entry in data["values"]}
+    assert values["scale_up.devices"] == 5
 
 
 @pytest.mark.parametrize("kind", ["hardware", "workloads", "stacks", "systems"])
@@ -152,8 +208,14 @@ def test_what_does_not_fit_exits_3_with_the_shortfall_and_what_would(tilecast) -
         ("run /nowhere/config.json --on h100", "/nowhere/config.json"),
         ("run llama-3.1-8b --on h100 --json /nowhere/x.json", "/nowhere/x.json"),
         ("run llama-3.1-8b", "--on"),
+        ("run llama-3.1-8b --on h100 --set memory.\u00b2.bandwidth=1TB/s", "no such path"),
+        ("run llama-3.1-8b --on h100 --set groups.0.repeat=1000000000", "at most 4,096"),
+        ("run sdxl --on h100 --set middle_transformer_depth=1000000", "at most 4,096"),
+        ("run llama-3.1-8b --on h100 --batch 100000 --input 100000", "10,000,000,000 tokens"),
+        ("show llama-3.1-8b --context -5", "--context"),
         ("show nosuch", "nosuch"),
         ("verify nosuch", "nosuch"),
+        ("verify gemma-3-1b --seed -1", "seed: -1"),
         ("roofline llama-3.1-8b --on h100 -o roofline.gif", "roofline.gif"),
     ],
 )
@@ -179,3 +241,12 @@ def test_help_imports_nothing_heavy() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
+@pytest.mark.parametrize("command", ["list systems", "schema systems", "show h100"])
+def test_a_closed_stream_is_no_fault(command: str, closed: str) -> None:
+    run = f'"$0" -c "from simulator.cli import main; main()" {command} {closed}'
+    ran = subprocess.run(["sh", "-c", run, sys.executable], capture_output=True, text=True)
+    assert ran.returncode == 0
+    assert ran.stderr == ""

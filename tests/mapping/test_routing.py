@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.mapping import routing
 from simulator.mapping.routing import expected_distinct_experts, expert_counts
 from simulator.specs.workload import MoE
 
@@ -84,3 +85,13 @@ def test_the_same_seed_gives_the_same_counts_and_wrong_input_is_refused() -> Non
         expert_counts(moe, -1, np.random.default_rng(0))
     with pytest.raises(ValueError, match="known: balanced, uniform"):
         expert_counts(replace(moe, routing="zipf"), 1, np.random.default_rng(0))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("tokens", [0, 6, 7, 8, 1000])
+def test_tokens_drawn_in_parts_are_those_of_one_draw(
+    tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moe = MoE(experts=9, top_k=4, width=1)
+    whole = expert_counts(moe, tokens, np.random.default_rng(5))
+    monkeypatch.setattr(routing, "DRAWN", 7)
+    assert np.array_equal(expert_counts(moe, tokens, np.random.default_rng(5)), whole)

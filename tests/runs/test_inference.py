@@ -225,6 +225,14 @@ def test_sampled_contexts_sum_a_linear_step_time_exactly(
     assert len(decode_samples(prompt, steps)) <= 9
 
 
+def test_more_steps_take_no_more_samples() -> None:
+    steps = 1 << 27
+    samples = decode_samples(5, steps)
+    assert len(samples) == 9
+    assert sum(weight for _, weight in samples) == steps
+    assert sum(weight * at for at, weight in samples) == steps * 5 + steps * (steps + 1) // 2
+
+
 def test_generate_is_one_prefill_and_its_decode_steps() -> None:
     whole = simulate(make_scenario("llama-3.1-8b", "h200", batch=4, input=512, output=3))
     prefill = simulate(make_scenario("llama-3.1-8b", "h200", batch=4, input=512))

@@ -256,3 +256,9 @@ def test_a_file_with_duplicate_keys_and_a_missing_unit_shows_both() -> None:
     assert [(fault.line, fault.path) for fault in check_file("x.yaml")] == [
         (21, "scale_up.bandwidth"), (22, "vendor"),
     ]  # fmt: skip
+
+
+def test_a_base_is_one_name() -> None:
+    Path("third.yaml").write_text("name: third\nbase: [base]\n")
+    with pytest.raises(SpecError, match="third.yaml:2: base: is more than one value; name one"):
+        load_hardware("third.yaml")

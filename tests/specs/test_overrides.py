@@ -187,3 +187,17 @@ def test_an_override_means_the_same_before_and_after_loading() -> None:
     after = with_overrides(load_hardware("mi455x"), parse_overrides(texts))
     assert after == device(*texts)
     assert set(after.provenance) == set(device(*texts).provenance)
+
+
+@pytest.mark.parametrize("value", ['"24 TB/s', "[" * 40, "{a"])
+def test_a_value_that_is_no_yaml_is_one_fault(value: str) -> None:
+    with pytest.raises(SpecError) as error:
+        device(f"memory.hbm4.bandwidth={value}")
+    (fault,) = error.value.faults
+    assert fault.path == "memory.hbm4.bandwidth"
+
+
+@pytest.mark.parametrize("step", ["\u00b2", "\u0661", "00", "-1", "+0", "99"])
+def test_a_position_is_written_as_it_is_counted(step: str) -> None:
+    with pytest.raises(SpecError, match="no such path"):
+        device(f"memory.{step}.bandwidth=24 TB/s")
