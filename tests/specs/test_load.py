@@ -260,5 +260,5 @@ def test_a_file_with_duplicate_keys_and_a_missing_unit_shows_both() -> None:
 
 def test_a_base_is_one_name() -> None:
     Path("third.yaml").write_text("name: third\nbase: [base]\n")
-    with pytest.raises(SpecError, match="third.yaml:2: base: is more than one value; name one"):
+    with pytest.raises(SpecError, match=r"third\.yaml:2: base: is more than one value; name one"):
         load_hardware("third.yaml")
