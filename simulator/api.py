@@ -5,6 +5,7 @@ Every command does what these functions do. Nothing here computes a time.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -143,7 +144,39 @@ def make_scenario(
         fidelity=cast(Fidelity, fidelity),
         seed=seed,
         overrides=texts,
+        command=_command(
+            _name(workload),
+            _name(hardware),
+            {
+                "phase": phase,
+                "batch": batch,
+                **{name: value for name, value in lengths.items() if name in used},
+                "dtype": dtype,
+                "stack": None if stack is None else _name(stack),
+                "fidelity": fidelity,
+                "seed": seed,
+            },
+            texts,
+        ),
     )
+
+
+def _name(spec: str | Path | Model | Accelerator | Stack) -> str:
+    """What was asked for by name or file, or else the name of what was given."""
+    return str(spec) if isinstance(spec, str | Path) else spec.name
+
+
+def _command(
+    workload: str, hardware: str, options: dict[str, Any], overrides: tuple[str, ...]
+) -> str:
+    """The command line of a scenario; what is not given is left out."""
+    words = ["tilecast", "run", workload, "--on", hardware]
+    for name, value in options.items():
+        if value is not None:
+            words += [f"--{name}", str(value)]
+    for text in overrides:
+        words += ["--set", text]
+    return shlex.join(words)
 
 
 def _phase(model: Model, input: int | None, output: int | None, context: int | None) -> str:

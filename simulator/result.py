@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,9 +16,9 @@ from typing import Any, Literal
 from simulator.errors import BoundsError, Fault, SpecError
 from simulator.units import Bytes, BytesPerSecond, Dollars, Flops, FlopsPerSecond, Joules, Seconds
 
-Bound = Literal["compute", "memory", "link", "latency", "waiting"]
-"""What binds: matrix and vector units, device memory, links, launch and fill latencies, or units
-that wait for each other (ragged waves, first loads, unequal tiles)."""
+Bound = Literal["compute", "memory", "cache", "link", "latency", "waiting"]
+"""What binds: matrix and vector units, device memory, the cache that all units share, links, launch
+and fill latencies, or units that wait for each other (ragged waves, first loads, unequal tiles)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,8 @@ class OpUse:
     """Time that the units are busy, averaged over the units."""
     memory: Seconds
     """Time that the device memory is busy."""
+    cache: Seconds = 0.0
+    """Time that the shared cache is busy, where it holds the memory up; else 0."""
     latency: Seconds
     """Launch gaps and time outside the tiles."""
     flops: Flops
@@ -72,9 +75,10 @@ class OpUse:
     @property
     def bound_by(self) -> Bound:
         """The resource that accounts for most of the time."""
-        rest = self.time - max(self.compute, self.memory) - self.latency
+        rest = self.time - max(self.compute, self.memory, self.cache) - self.latency
         parts: tuple[tuple[float, Bound], ...] = (
             (self.memory, "memory"),
+            (self.cache, "cache"),
             (self.compute, "compute"),
             (self.latency, "latency"),
             (rest, "waiting"),
@@ -145,6 +149,8 @@ class RunProvenance:
     weakest: Basis
     numbers: tuple[Basis, ...]
     overrides: tuple[str, ...] = ()
+    command: str = ""
+    """The command line that gives this answer again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +176,9 @@ class Result:
     output: int | None
     context: int | None
     dtype: str
+    """Number format in which most of the work is multiplied."""
+    weights: str
+    """Number format in which most bytes of weights are stored."""
     unit: Literal["tokens", "samples"]
     """What ``throughput`` counts."""
     work: float
@@ -206,20 +215,8 @@ class Result:
 
     @property
     def breakdown(self) -> dict[Bound, Seconds]:
-        """Latency by what binds; sums to ``latency``.
-
-        Inside each operator the busier of units and memory is charged with its busy time, launch
-        and fill with theirs, and the rest is units waiting.
-        """
-        parts: dict[Bound, Seconds] = dict.fromkeys(
-            ("compute", "memory", "link", "latency", "waiting"), 0.0
-        )
-        for op in self.ops:
-            busy: Bound = "memory" if op.memory >= op.compute else "compute"
-            parts[busy] += max(op.memory, op.compute)
-            parts["latency"] += op.latency
-        parts["waiting"] = max(0.0, self.latency - sum(parts.values()))
-        return parts
+        """Latency by what binds; sums to ``latency``. See ``breakdown``."""
+        return breakdown(self.ops, self.latency)
 
     @property
     def bound_by(self) -> Bound:
@@ -292,6 +289,28 @@ class Result:
             ) from None
         except ValueError as error:
             raise SpecError([Fault(str(path), None, "", f"not a saved result: {error}")]) from None
+
+
+def breakdown(ops: Sequence[OpUse], latency: Seconds) -> dict[Bound, Seconds]:
+    """``latency`` by what binds.
+
+    Inside each operator the busiest of units, cache and memory is charged with its time, launch
+    and fill with theirs, and the rest is units waiting.
+    """
+    parts: dict[Bound, Seconds] = dict.fromkeys(
+        ("compute", "memory", "cache", "link", "latency", "waiting"), 0.0
+    )
+    for op in ops:
+        busy: tuple[tuple[float, Bound], ...] = (
+            (op.memory, "memory"),
+            (op.cache, "cache"),
+            (op.compute, "compute"),
+        )
+        time, bound = max(busy, key=lambda part: part[0])
+        parts[bound] += time
+        parts["latency"] += op.latency
+    parts["waiting"] = max(0.0, latency - sum(parts.values()))
+    return parts
 
 
 def _finite(value: Any) -> Any:

@@ -138,6 +138,7 @@ def _plan_decode(op: Attention, target: Target) -> KernelPlan:
             2.0 * padded * (op.head_dim + op.v_dim) / rate, padded * _softmax(target)
         ),
         fed=cached * vector * np.minimum(share, seen).astype(np.float64),
+        drawn=cached * vector * np.minimum(share, seen).astype(np.float64),
         steps=steps,
         extra=extra,
     )

@@ -62,25 +62,27 @@ def rank(
     moved: Floats,
     multiply: Floats,
     fed: Floats,
+    drawn: Floats,
     steps: Ints,
     extra: Floats,
     keep: int = 1,
 ) -> list[Choice]:
     """The ``keep`` candidates of least time, on how many units each runs, in how many slabs.
 
-    Each candidate has ``tiles`` tiles. A tile moves ``moved`` bytes of device memory, computes for
-    ``multiply`` seconds while ``fed`` bytes come from the cache, in ``steps`` steps of an inner
-    loop; the launch takes ``extra`` seconds more. The inner loop is handed out in slabs of whole
-    steps. A launch of n tiles in w waves takes as few units as they need, k = ceil(n / w): no unit
-    only crowds the pipe, and the slabs of a tile cannot spread over units that had none of it.
-    More waves than the least are tried too. Ties go to the earlier candidate.
+    Each candidate has ``tiles`` tiles. A tile moves ``moved`` bytes of device memory and computes
+    for ``multiply`` seconds while ``fed`` bytes fill its unit, ``drawn`` of them read from the
+    cache for this tile alone, in ``steps`` steps of an inner loop; the launch takes ``extra``
+    seconds more. The inner loop is handed out in slabs of whole steps. A launch of n tiles in w
+    waves takes as few units as they need, k = ceil(n / w): no unit only crowds the pipe, and the
+    slabs of a tile cannot spread over units that had none of it. More waves than the least are
+    tried too. Ties go to the earlier candidate.
     """
     least = np.maximum(-(-tiles // target.units), 1)
     waves = least[:, None] + EXTRA_WAVES
     taken = np.maximum(-(-tiles[:, None] // waves), 1)
     slabs = np.minimum(steps[:, None], -(-SLAB_WAVES // waves))
     compute = np.maximum(multiply, fed / target.fill)
-    bandwidth = pipe_bandwidth(target, moved, fed)
+    bandwidth = pipe_bandwidth(target, moved, drawn)
     times = extra[:, None] + closed_form_many(
         tiles[:, None] * slabs,
         taken,
@@ -102,14 +104,14 @@ def rank(
     ]
 
 
-def pipe_bandwidth(target: Target, moved: Floats, fed: Floats) -> Floats:
-    """Rate at which ``moved`` bytes of device memory pass when ``fed`` bytes leave the cache.
+def pipe_bandwidth(target: Target, moved: Floats, drawn: Floats) -> Floats:
+    """Rate at which ``moved`` bytes of device memory pass when ``drawn`` bytes leave the cache.
 
     All that units read comes through the cache, so a kernel whose tiles share much is held to
     the cache's bandwidth: its few bytes from the memory wait for the many that hit.
     """
     ratio = np.divide(
-        moved, np.maximum(fed, 1.0), out=np.full(np.shape(moved), np.inf), where=moved > 0
+        moved, np.maximum(drawn, 1.0), out=np.full(np.shape(moved), np.inf), where=moved > 0
     )
     return np.asarray(np.minimum(target.bandwidth, target.cache_bandwidth * ratio))
 

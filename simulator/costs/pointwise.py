@@ -34,6 +34,7 @@ def plan_pointwise(op: Pointwise, target: Target) -> KernelPlan:
         moved=demand.bytes / tiles,
         multiply=demand.vector_flops * full / rate,
         fed=(demand.bytes - demand.weights) * full + demand.weights,
+        drawn=(demand.bytes - demand.weights) * full + demand.weights,
         steps=np.full(len(BLOCKS), SLABS),
         extra=np.zeros(len(BLOCKS)),
     )

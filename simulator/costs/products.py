@@ -105,6 +105,14 @@ def _reduction(target: Target, elements: int, split: Ints) -> Floats:
     return np.where(split > 1, target.stack.fill + moved, 0.0)
 
 
+def _drawn(target: Target, a: float, b: float, library: _Library) -> Floats:
+    """Bytes per element of depth that a tile draws from the cache; a cluster shares the larger
+    operand, which one read delivers to all its tiles."""
+    of_a, of_b = library.m * a, library.n * b
+    shared = np.maximum(of_a, of_b) * (1 - 1 / target.stack.matmul.multicast)
+    return np.asarray(of_a + of_b - shared, dtype=np.float64)
+
+
 def _plan(
     name: str,
     shape: tuple[int, int, int],
@@ -135,6 +143,7 @@ def _plan(
         moved=(operands.once + again + written) / tiles,
         multiply=np.asarray(2.0 * library.m * library.n * depth / rate, dtype=np.float64),
         fed=(library.m * a + library.n * b) * depth,
+        drawn=_drawn(target, a, b, library) * depth,
         steps=depth // library.k,
         extra=extra,
     )
@@ -191,6 +200,7 @@ def plan_grouped(op: GroupedMatmul, target: Target) -> tuple[KernelPlan, ...]:
         moved=(operands.once + again + demand.written) / tiles,
         multiply=np.asarray(2.0 * library.m * library.n * depth / rate, dtype=np.float64),
         fed=(library.m * a + library.n * b) * depth,
+        drawn=_drawn(target, a, b, library) * depth,
         steps=depth // library.k,
         extra=np.zeros(len(tiles)),
         keep=TILES_TRIED,

@@ -32,7 +32,7 @@ def title(result: Result) -> list[str]:
     }
     return [
         numbers.plain(f"{result.workload} {result.phase} on {result.hardware}"),
-        numbers.plain(result.dtype),
+        numbers.plain(_formats(result)),
         *(f"{name} {numbers.count(size)}" for name, size in sizes.items() if size is not None),
     ]
 
@@ -116,3 +116,10 @@ def _memory(result: Result) -> Fact:
         )
         details.append(", ".join(named))
     return Fact(label="memory", value=f"{total} of {capacity} {unit}", details=tuple(details))
+
+
+def _formats(result: Result) -> str:
+    """The format of the weights, and of the products where it is another."""
+    if result.weights == result.dtype:
+        return result.dtype
+    return f"{result.weights} weights in {result.dtype} products"

@@ -10,7 +10,6 @@ import base64
 import hashlib
 import math
 import re
-import shlex
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -129,20 +128,7 @@ def render_page(result: Result) -> str:
 
 def command(result: Result) -> str:
     """The command that gives this result again."""
-    words = ["tilecast", "run", result.workload, "--on", result.hardware, "--phase", result.phase]
-    words += ["--batch", str(result.batch)]
-    for name, size in (
-        ("--input", result.input),
-        ("--output", result.output),
-        ("--context", result.context),
-    ):
-        if size is not None:
-            words += [name, str(size)]
-    words += ["--dtype", result.dtype, "--stack", result.stack]
-    words += ["--fidelity", result.provenance.fidelity, "--seed", str(result.provenance.seed)]
-    for change in result.provenance.overrides:
-        words += ["--set", change]
-    return numbers.plain(" ".join(map(shlex.quote, words)))
+    return numbers.plain(result.provenance.command)
 
 
 def _contents(result: Result) -> dict[str, bytes]:

@@ -1,7 +1,8 @@
 """Colours and marks, and what each stands for.
 
-What binds is Okabe-Ito plus grey (Okabe and Ito 2008), told apart under every common colour vision
-deficiency; series are petroff8 (Petroff 2021, arXiv:2107.02270). Colour never stands alone.
+What binds is Okabe-Ito (Okabe and Ito 2008) plus violet and grey, told apart under every common
+colour vision deficiency; series are petroff8 (Petroff 2021, arXiv:2107.02270). Colour never
+stands alone.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from simulator.result import Bound
 BOUND: dict[Bound, str] = {
     "compute": "#0072b2",
     "memory": "#d55e00",
+    "cache": "#8a3ffc",
     "link": "#009e73",
     "latency": "#cc79a7",
     "waiting": "#5f6368",
@@ -58,6 +60,7 @@ DARK: dict[str, str] = LIGHT | {
     "other": "#6e7681",
     "compute": "#3d9be0",
     "memory": "#f08a3c",
+    "cache": "#a56eff",
     "link": "#2fbf93",
     "latency": "#dd97bd",
     "waiting": "#9aa0a6",

@@ -62,6 +62,7 @@ def finding(result: Result) -> str:
 _BINDS: dict[Bound, str] = {
     "compute": "Compute binds",
     "memory": "Memory binds",
+    "cache": "The shared cache binds",
     "link": "Links bind",
     "latency": "Launch and fill latency binds",
     "waiting": "Waiting binds",
@@ -69,6 +70,7 @@ _BINDS: dict[Bound, str] = {
 _KIND: dict[Bound, str] = {
     "compute": "compute-bound",
     "memory": "memory-bound",
+    "cache": "cache-bound",
     "link": "link-bound",
     "latency": "latency-bound",
     "waiting": "waiting",

@@ -18,14 +18,25 @@ from simulator.costs.target import Target
 from simulator.engine.execute import Memo, Segment, StreamRun, run_stream
 from simulator.engine.machine import CommandProcessor, LaunchPolicy
 from simulator.mapping.placement import memory_use, require_fit
+from simulator.models.arithmetic import weight_bytes_by_part
 from simulator.models.graph import Step, build_graph
 from simulator.models.graph_unet import build_unet_graph
 from simulator.ops.op import Op, OpGraph
-from simulator.result import Basis, Bounds, OpUse, Phase, Result, Roof, RunProvenance
+from simulator.result import (
+    Basis,
+    Bound,
+    Bounds,
+    OpUse,
+    Phase,
+    Result,
+    Roof,
+    RunProvenance,
+    breakdown,
+)
 from simulator.runs.provenance import numbers_behind, weakest
 from simulator.specs.scenario import Fidelity, Scenario
 from simulator.specs.stack import Stack
-from simulator.specs.workload import MoE, Transformer
+from simulator.specs.workload import Model, MoE, Transformer
 from simulator.units import Seconds
 from simulator.version import __version__
 
@@ -79,6 +90,7 @@ def run_inference(scenario: Scenario, memo: Memo | None = None) -> Result:
         output=scenario.output,
         context=scenario.context,
         dtype=matrix,
+        weights=_stored_format(scenario.model),
         unit="samples" if image else "tokens",
         work=float(scenario.batch * _yield(scenario)),
         latency=latency,
@@ -106,11 +118,18 @@ def run_inference(scenario: Scenario, memo: Memo | None = None) -> Result:
             version=__version__,
             fidelity=scenario.fidelity,
             seed=scenario.seed,
-            weakest=weakest(behind),
+            weakest=weakest(behind, _parts(ops, latency)),
             numbers=behind,
             overrides=scenario.overrides,
+            command=scenario.command,
         ),
     )
+
+
+def _parts(ops: tuple[OpUse, ...], latency: Seconds) -> dict[Bound, float]:
+    """Share of the latency by what binds."""
+    parts = breakdown(ops, latency)
+    return {bound: time / latency for bound, time in parts.items()} if latency else {}
 
 
 def _yield(scenario: Scenario) -> int:
@@ -244,7 +263,9 @@ def _gather(passes: list[_Pass], target: Target) -> Iterator[OpUse]:
                 line["count"] += many
                 line["time"] += many * run.makespan
                 line["compute"] += many * plan.kernel.compute / target.units
-                line["memory"] += many * plan.kernel.pipe_bytes / plan.kernel.bandwidth
+                line["memory"] += many * plan.kernel.pipe_bytes / target.bandwidth
+                if plan.kernel.bandwidth < target.bandwidth:
+                    line["cache"] += many * plan.kernel.pipe_bytes / plan.kernel.bandwidth
                 line["latency"] += many * plan.kernel.fixed
                 line["flops"] += many * plan.kernel.flops
                 line["bytes"] += many * plan.kernel.pipe_bytes
@@ -258,6 +279,7 @@ def _gather(passes: list[_Pass], target: Target) -> Iterator[OpUse]:
             time=line["time"],
             compute=line["compute"],
             memory=line["memory"],
+            cache=line["cache"],
             latency=line["latency"],
             flops=line["flops"],
             bytes=line["bytes"],
@@ -273,7 +295,7 @@ def _gather(passes: list[_Pass], target: Target) -> Iterator[OpUse]:
         )  # fmt: skip
 
 
-_SUMS = ("count", "time", "compute", "memory", "latency", "flops", "bytes")
+_SUMS = ("count", "time", "compute", "memory", "cache", "latency", "flops", "bytes")
 
 
 def _main_format(ops: tuple[OpUse, ...], scenario: Scenario) -> str:
@@ -283,6 +305,15 @@ def _main_format(ops: tuple[OpUse, ...], scenario: Scenario) -> str:
         if op.kind != "pointwise" and op.format in scenario.hardware.compute.matrix:
             work[op.format] = work.get(op.format, 0.0) + op.flops
     return max(sorted(work), key=lambda name: work[name])
+
+
+def _stored_format(model: Model) -> str:
+    """The number format that most bytes of the model's weights are in."""
+    sizes: dict[str, float] = {}
+    for part, size in weight_bytes_by_part(model).items():
+        name = model.formats.get(part, model.formats["default"])
+        sizes[name] = sizes.get(name, 0.0) + size
+    return max(sorted(sizes), key=lambda name: sizes[name])
 
 
 def _phases(passes: list[_Pass], scenario: Scenario) -> tuple[Phase, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from simulator.result import Basis
+from collections.abc import Mapping
+
+from simulator.result import Basis, Bound
 from simulator.specs.hardware import BASES
 from simulator.specs.scenario import Scenario
 
@@ -33,6 +35,7 @@ def numbers_behind(scenario: Scenario, formats: list[str]) -> tuple[Basis, ...]:
         "framework_memory",
         "matmul.tiles",
         "matmul.split_k",
+        "matmul.multicast",
         *(f"attention.{name}" for name in ("prefill_tile", "decode_tile", "min_split")),
         *(f"matmul.efficiency.{name if name in efficiency else 'default'}" for name in formats),
         *(
@@ -58,6 +61,44 @@ def numbers_behind(scenario: Scenario, formats: list[str]) -> tuple[Basis, ...]:
 _CACHE = ("capacity", "bandwidth", "per_clock")
 
 
-def weakest(numbers: tuple[Basis, ...]) -> Basis:
-    """The number of the weakest basis; the first of several."""
-    return max(numbers, key=lambda number: BASES.index(number.basis))
+MATTERS = 0.05
+"""Share of the time below which what a number decides is left out of the weakest basis."""
+
+_DECIDES: tuple[tuple[str, tuple[Bound, ...]], ...] = (
+    ("compute.units", ("compute",)),
+    ("compute.clock", ("compute", "cache")),
+    ("compute.held_clock", ("compute",)),
+    ("compute.matrix", ("compute",)),
+    ("compute.vector", ("compute",)),
+    ("compute.exponentials", ("compute",)),
+    ("memory.l2", ("cache",)),
+    ("memory.mall", ("cache",)),
+    ("memory.lds", ("cache",)),
+    ("memory.", ("memory",)),
+    ("launch.", ("latency",)),
+    ("fill", ("latency",)),
+    ("matmul.efficiency", ("compute",)),
+    ("attention.efficiency", ("compute",)),
+    ("matmul.multicast", ("cache",)),
+    ("matmul.", ("compute", "waiting")),
+    ("attention.", ("compute", "waiting")),
+    ("bandwidth", ("memory",)),
+)
+"""Which part of the time the numbers below a path decide; the first that fits."""
+
+
+def weakest(numbers: tuple[Basis, ...], shares: Mapping[Bound, float]) -> Basis:
+    """The number of the weakest basis among those that decide a part of the time that matters.
+
+    ``shares`` is the share of the time by what binds. Of equally weak numbers the one that decides
+    the largest part is named. The model's own basis always counts.
+    """
+
+    def weight(number: Basis) -> float:
+        for path, bounds in _DECIDES:
+            if f".{path}" in number.path:
+                return sum(shares.get(bound, 0.0) for bound in bounds)
+        return 1.0 if number.source == "workload" else 0.0
+
+    heavy = [number for number in numbers if weight(number) >= MATTERS] or list(numbers)
+    return max(heavy, key=lambda number: (BASES.index(number.basis), weight(number)))

@@ -62,6 +62,9 @@ def _memory_has_dram(values: Values) -> Broken:
         yield "memory", "has no device memory", f"add a level of kind {', '.join(DRAM)}"
     for kind in sorted({kind for kind in kinds if kinds.count(kind) > 1}):
         yield "memory", f"has {kinds.count(kind)} levels of kind {kind}", "keep one of each kind"
+    dram = [kind for kind in dict.fromkeys(kinds) if kind in DRAM]
+    if len(dram) > 1:
+        yield "memory", f"has {len(dram)} device memories, {' and '.join(dram)}", "keep one"
 
 
 @rule(MatmulLibrary, AttentionLibrary)

@@ -5,7 +5,7 @@ Knows specs only. A scenario that exists is complete and valid; ``simulate`` ans
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from simulator.errors import Fault, SpecError
@@ -50,6 +50,8 @@ class Scenario:
     overrides: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     """Lengths that were given and that the phase does not use."""
+    command: str = field(default="", compare=False)
+    """The command line that states this scenario."""
 
     def __post_init__(self) -> None:
         faults = [

@@ -36,6 +36,8 @@ class MatmulLibrary(Checked):
 
     tiles: Some[Tile]
     split_k: Some[Count] = (1,)
+    multicast: Count = 1
+    """Tiles of a cluster that one read of an operand serves (thread-block clusters, 2-SM pairs)."""
     efficiency: FrozenMap[FormatOrDefault, Share]
     """Share of the matrix rate at the held clock that a long K-loop of the largest tile keeps,
     by number format; ``default`` for the others."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -250,3 +251,26 @@ def test_a_closed_stream_is_no_fault(command: str, closed: str) -> None:
     ran = subprocess.run(["sh", "-c", run, sys.executable], capture_output=True, text=True)
     assert ran.returncode == 0
     assert ran.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run gpt-oss-120b --on mi455x --batch 64",
+        "run llama-3.1-8b --on a100 --dtype fp8 --context 300",
+        "run llama-3.1-70b --on mi455x --dtype mxfp4 --set memory.hbm4.bandwidth=30TB/s",
+        "run llama-3.1-8b --on h200 --input 100 --output 7 --stack cuda-sm100 --seed 3",
+        "run sdxl --on mi300x --fidelity roofline",
+    ],
+)
+def test_the_command_in_a_result_gives_the_same_answer(tilecast, command: str) -> None:
+    first = json.loads(tilecast(command, "--json", "-").out)
+    again = first["provenance"]["command"]
+    assert again.startswith("tilecast run ")
+    words = shlex.split(again)[1:]
+    assert json.loads(tilecast("", *words, "--json", "-").out) == first
+
+
+def test_the_header_tells_the_format_of_the_weights_from_that_of_the_products(tilecast) -> None:
+    assert "mxfp4 weights in bf16 products" in tilecast("run gpt-oss-20b --on mi455x").out
+    assert ", bf16, " in tilecast("run llama-3.1-8b --on mi455x").out

@@ -92,6 +92,9 @@ PROVENANCE = RunProvenance(
         ),
     ),
     overrides=(),
+    command=(
+        "tilecast run llama-3.1-70b --on mi455x --phase decode --batch 32 --context 4096 --seed 0"
+    ),
 )
 
 
@@ -114,6 +117,7 @@ def answer(
         "output": None,
         "context": 4096,
         "dtype": "bf16",
+        "weights": changes.get("dtype", "bf16"),
         "unit": "tokens",
         "work": 32.0,
         "latency": latency,

@@ -262,3 +262,29 @@ def test_a_base_is_one_name() -> None:
     Path("third.yaml").write_text("name: third\nbase: [base]\n")
     with pytest.raises(SpecError, match=r"third\.yaml:2: base: is more than one value; name one"):
         load_hardware("third.yaml")
+
+
+def test_a_variant_with_another_kind_of_device_memory_replaces_that_of_its_base(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "upgrade.yaml"
+    path.write_text(
+        "name: upgrade\nbase: h200\nstatus: projection\nsource: a what-if of mine\nbasis: assumed\n"
+        "memory:\n  - {kind: hbm4, capacity: 288 GB, bandwidth: 9 TB/s}\n"
+    )
+    device = load_hardware(path)
+    assert device.dram.kind == "hbm4"
+    assert device.dram.bandwidth == 9e12
+    assert device.dram.achieved is None
+    assert device.level("hbm3e") is None
+    assert device.level("l2") == load_hardware("h200").level("l2")
+
+
+def test_a_level_that_a_variant_states_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "twice.yaml"
+    path.write_text(
+        "name: twice\nbase: mi455x\nsource: a what-if of mine\nbasis: assumed\nmemory:\n"
+        "  - {kind: hbm4, bandwidth: 10 TB/s}\n  - {kind: hbm4, bandwidth: 40 TB/s}\n"
+    )
+    with pytest.raises(SpecError, match="2 levels of kind hbm4"):
+        load_hardware(path)
