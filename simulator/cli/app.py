@@ -52,10 +52,13 @@ Workload = Annotated[
     str, typer.Argument(metavar="WORKLOAD", help="Model: a name, a YAML file or a config.json.")
 ]
 Batch = Annotated[int, typer.Option("--batch", help="Sequences (or images) at once.")]
-Input = Annotated[int | None, typer.Option("--input", help="Prompt tokens per sequence.")]
+Input = Annotated[
+    int | None, typer.Option("--input", help="Prompt tokens per sequence; 2,048 by default.")
+]
 Output = Annotated[int | None, typer.Option("--output", help="Generated tokens per sequence.")]
 Context = Annotated[
-    int | None, typer.Option("--context", help="Tokens in the cache of one decode step.")
+    int | None,
+    typer.Option("--context", help="Tokens in the cache of a decode step; 4,096 by default."),
 ]
 Dtype = Annotated[str | None, typer.Option("--dtype", help="Weights in this number format.")]
 StackName = Annotated[
@@ -73,6 +76,26 @@ FidelityOption = Annotated[
     FidelityChoice,
     typer.Option("--fidelity", help="Closed form, cohorts of equal tiles, or every tile."),
 ]
+
+
+def _print_version(wanted: bool) -> None:
+    from simulator.version import __version__
+
+    if wanted:
+        typer.echo(f"tilecast {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
+        ),
+    ] = False,
+) -> None:
+    """Estimate what an AI accelerator will do with a model before you buy it."""
 
 
 @app.command("list")

@@ -233,7 +233,10 @@ def _describe_model(model: Model, contexts: tuple[int, ...]) -> Description:
     if data["kv_bytes_per_token"]:
         rows.append(("KV cache per token", f"{data['kv_bytes_per_token']:,.0f} B"))
         rows += [
-            (f"KV cache at {int(tokens):,} tokens", show(size, BYTES))
+            (
+                f"KV cache at context {int(tokens):,}",
+                show(size, BYTES),
+            )
             for tokens, size in data["kv_bytes_at"].items()
         ]
     parts = [

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from simulator.report import numbers
 from simulator.result import Result
 
-LATENCY = {"decode": "step time", "prefill": "prefill time", "generate": "request time"}
+LATENCY = {
+    "decode": "step time",
+    "prefill": "prefill time",
+    "generate": "request time",
+    "denoise": "image time",
+}
 """What ``latency`` is called in a phase; elsewhere it is a step."""
 
 _TOKENS = {"decode": "output tokens", "prefill": "input tokens", "generate": "output tokens"}

@@ -6,6 +6,7 @@ formula and no event of its own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -340,6 +341,10 @@ def _without_effect(scenario: Scenario, behind: tuple[Basis, ...]) -> Iterator[s
                 yield f"{entry.path} was set, but has no say in this run"
 
 
+_NARROW = re.compile(r"(?i)\b(nv|mx)?fp[48]|\bint[48]\b")
+"""What names of quantised checkpoints carry."""
+
+
 def _warnings(scenario: Scenario) -> Iterator[str]:
     hardware, model = scenario.hardware, scenario.model
     if hardware.status in ("projection", "article", "announced"):
@@ -351,6 +356,12 @@ def _warnings(scenario: Scenario) -> Iterator[str]:
     if model.basis == "assumed":
         yield f"{model.name} is an assumed architecture; nobody published it"
     if isinstance(model, Transformer):
+        said = _NARROW.search(model.name)
+        if said and _stored_format(model) in ("bf16", "fp16"):
+            yield (
+                f"the name says {said[0]}, but the file states no quantisation; its weights are "
+                f"taken as {_stored_format(model)}: --dtype changes that"
+            )
         if any(isinstance(layer.ffn, MoE) for layer in model.layers()):
             yield "one routing of tokens to experts is drawn and shared by all MoE layers"
     else:

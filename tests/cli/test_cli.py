@@ -274,3 +274,24 @@ def test_the_command_in_a_result_gives_the_same_answer(tilecast, command: str) -
 def test_the_header_tells_the_format_of_the_weights_from_that_of_the_products(tilecast) -> None:
     assert "mxfp4 weights in bf16 products" in tilecast("run gpt-oss-20b --on mi455x").out
     assert ", bf16, " in tilecast("run llama-3.1-8b --on mi455x").out
+
+
+def test_version(tilecast) -> None:
+    assert re.fullmatch(r"tilecast \d+\.\d+\.\d+\n", tilecast("--version").out)
+
+
+def test_a_name_that_says_fp8_without_a_quantisation_is_warned_about(
+    tilecast, tmp_path: Path
+) -> None:
+    config = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 512,
+        "intermediate_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 8,
+        "num_key_value_heads": 4, "vocab_size": 1000, "tie_word_embeddings": False,
+        "hidden_act": "silu", "torch_dtype": "bfloat16", "max_position_embeddings": 8192,
+    }  # fmt: skip
+    path = tmp_path / "Tiny-FP8.json"
+    path.write_text(json.dumps(config))
+    assert "the name says FP8" in tilecast("run", str(path), "--on", "h200").out
+    assert (
+        "the name says FP8" not in tilecast("run", str(path), "--on", "h200", "--dtype", "fp8").out
+    )
