@@ -63,13 +63,19 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     return difflib.get_close_matches(name[:80].lower(), sorted(known), n=3, cutoff=0.5)
 
 
+SHOWN = 24
+"""Known names that a message lists before it only counts the others."""
+
+
 class UnknownNameError(InputError):
     """No such name; the near ones are offered."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         self.kind, self.name, self.known = kind, name, tuple(sorted(known))
         near = nearest(name, self.known)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(self.known)}"
+        more = f" and {len(self.known) - SHOWN} more" if len(self.known) > SHOWN else ""
+        known_names = f"known: {', '.join(self.known[:SHOWN])}{more}"
+        hint = f"did you mean {' or '.join(near)}?" if near else known_names
         super().__init__(f"unknown {kind} {name[:80]!r}; {hint}")
 
     def __reduce__(self) -> tuple[type[UnknownNameError], tuple[str, str, tuple[str, ...]]]:

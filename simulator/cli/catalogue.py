@@ -188,12 +188,19 @@ def _describe_spec(spec: Any) -> Description:
     sources = {entry.path: entry for entry in spec.provenance}
     words, rows, data = [], [], []
     for leaf in leaves(spec):
-        origin = sources.get(leaf.path)
-        text = show(leaf.value, leaf.unit) if leaf.unit else str(leaf.value)
+        # A table that was cited as a whole cites each of its entries.
+        origin = sources.get(leaf.path) or sources.get(leaf.path.rpartition(".")[0])
+        text = show(leaf.value, leaf.unit) if leaf.unit else _plain(leaf.value)
         if isinstance(leaf.value, str):
             words.append((leaf.path, text))
         else:
-            rows.append((leaf.path, text, *((origin.basis, origin.source) if origin else ("", ""))))
+            rows.append(
+                (
+                    leaf.path,
+                    numbers.cut(text, _WIDEST),
+                    *((origin.basis, origin.source) if origin else ("", "")),
+                )
+            )
         data.append(
             {
                 "path": leaf.path,
@@ -219,6 +226,18 @@ def _describe_spec(spec: Any) -> Description:
             )
         )
     return Description(data={"name": spec.name, "values": data}, tables=tables)
+
+
+_WIDEST = 48
+"""Letters of one value; the rest is in the JSON."""
+
+
+def _plain(value: Any) -> str:
+    """A count, a share, a text, or several of them."""
+    if isinstance(value, tuple):
+        nested = bool(value) and isinstance(value[0], tuple)
+        return ", ".join("x".join(map(_plain, v)) if nested else _plain(v) for v in value)
+    return f"{value:,.0f}" if isinstance(value, float) and value >= 1000 else str(value)
 
 
 def _describe_model(model: Model, contexts: tuple[int, ...]) -> Description:

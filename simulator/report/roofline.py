@@ -33,7 +33,10 @@ def picture(results: Sequence[Result], width: float = WIDE, *, bare: bool = Fals
     assert results, "a roofline needs a result"
     for result in results:
         _check(result)
-    return Layout(results, width, caption(results[0]), bare=bare).picture()
+    text = caption(results[0])
+    if len(results) > 1:
+        text = f"{numbers.plain(results[0].hardware)}: {text}"
+    return Layout(results, width, text, bare=bare).picture()
 
 
 def finding(result: Result) -> str:
