@@ -222,23 +222,29 @@ def roofline(
     import sys
 
     from simulator.api import make_scenario, simulate
+    from simulator.errors import CapacityError
     from simulator.report.roofline import write_roofline
 
-    results = [
-        simulate(
-            make_scenario(
-                workload,
-                name.strip(),
-                phase=phase.value if phase else None,
-                batch=batch,
-                input=input,
-                context=context,
-                dtype=dtype,
-                overrides=tuple(overrides or ()),
-            )
+    results, refused = [], []
+    for name in on.split(","):
+        scenario = make_scenario(
+            workload,
+            name.strip(),
+            phase=phase.value if phase else None,
+            batch=batch,
+            input=input,
+            context=context,
+            dtype=dtype,
+            overrides=tuple(overrides or ()),
         )
-        for name in on.split(",")
-    ]
+        try:
+            results.append(simulate(scenario))
+        except CapacityError as error:
+            refused.append(str(error))
+    if not results:
+        raise CapacityError("\n".join(refused))
+    for reason in refused:
+        sys.stderr.write(f"not drawn: {reason}\n")
     sys.stderr.write(f"roofline: {write_roofline(results, out)}\n")
 
 

@@ -234,6 +234,29 @@ def test_roofline_compares_devices(tilecast, tmp_path: Path) -> None:
     assert "mi455x" in picture.read_text()
 
 
+def test_roofline_draws_the_devices_that_hold_the_model_and_names_the_others(
+    tilecast, tmp_path: Path
+) -> None:
+    picture = tmp_path / "both.svg"
+    ran = tilecast("roofline llama-3.1-70b --on h200,mi455x --batch 32 -o", str(picture))
+    assert ran.code == 0
+    assert "not drawn: llama-3.1-70b does not fit on 1 x h200" in ran.err
+    assert "mi455x" in picture.read_text()
+    assert tilecast("roofline llama-3.1-70b --on h200 --batch 32 -o", str(picture)).code == 3
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no such devices here")
+@pytest.mark.parametrize(("device", "code"), [("/dev/full", 1), ("/dev/null", 0)])
+def test_a_stream_that_takes_nothing_is_no_traceback(device: str, code: int) -> None:
+    program = "import sys; sys.argv[1:] = ['list']; from simulator.cli import main; main()"
+    with open(device, "w") as stream:
+        ran = subprocess.run(
+            [sys.executable, "-c", program], stdout=stream, stderr=subprocess.PIPE, text=True
+        )
+    assert ran.returncode == code
+    assert "Traceback" not in ran.stderr
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys; import simulator.cli.app; "
