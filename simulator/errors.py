@@ -5,8 +5,7 @@ SimulatorError                   exit 1
 │   ├── SpecError                a file or an override is wrong; carries every fault
 │   └── UnknownNameError         no such name; offers the near ones
 ├── ImpossibleError              exit 3   understood, but it cannot run
-│   ├── CapacityError            does not fit; carries the shortfall and what would fit
-│   └── PlanError                a parallel plan breaks rules; carries every broken one
+│   └── CapacityError            does not fit; carries the shortfall and what would fit
 ├── CheckError                   a functional check found a difference
 └── BoundsError                  a run left its own bounds: a bug of ours
 """
@@ -90,10 +89,6 @@ class ImpossibleError(SimulatorError):
 
 class CapacityError(ImpossibleError):
     """The memory does not hold it; the message has the shortfall and what would fit."""
-
-
-class PlanError(ImpossibleError):
-    """The parallel plan breaks rules; the message lists each one with the valid values."""
 
 
 class CheckError(SimulatorError):

@@ -134,7 +134,11 @@ class Target:
         return rate * compute.clock
 
     def exponential_rate(self) -> FlopsPerSecond:
-        """Exponentials per second of one unit; a quarter of the fp32 lanes where unstated."""
+        """Exponentials per second of one unit.
+
+        Where the device states none, a quarter of the fp32 lanes (two FLOP each) is assumed, the
+        usual rate of transcendental instructions on vector units.
+        """
         compute = self.accelerator.compute
         per_clock = compute.exponentials or compute.vector["fp32"] / 8
         return per_clock * compute.clock
