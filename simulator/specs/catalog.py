@@ -17,6 +17,7 @@ from simulator.errors import Fault, SpecError, UnknownNameError
 from simulator.specs.cite import cite
 from simulator.specs.fabric import System
 from simulator.specs.fields import BY_KIND
+from simulator.specs.fit import Fit
 from simulator.specs.hardware import Accelerator
 from simulator.specs.shape import Record, Variants, shape_of
 from simulator.specs.stack import Stack
@@ -47,6 +48,7 @@ KINDS = {
     "hardware": Kind("accelerator", "hw_specs", Accelerator),
     "systems": Kind("system", "hw_specs/systems", System),
     "stacks": Kind("stack", "hw_specs/stacks", Stack),
+    "fits": Kind("fit", "hw_specs/fits", Fit),
     "workloads": Kind("workload", "workloads", Annotated[Model, BY_KIND]),
 }
 Written = tuple[Mapping, tuple[Fault, ...]]

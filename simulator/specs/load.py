@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 from simulator.errors import Fault, SimulatorError, SpecError, UnknownNameError
 from simulator.specs.catalog import KINDS, Catalog, find_root
 from simulator.specs.fabric import System
+from simulator.specs.fit import Fit
 from simulator.specs.hardware import Accelerator
 from simulator.specs.overrides import (
     Override,
@@ -62,6 +63,11 @@ def load_system(name_or_path: str | Path, overrides: Iterable[Override] = ()) ->
 def load_stack(name_or_path: str | Path, overrides: Iterable[Override] = ()) -> Stack:
     """The software stack of that name or file; raises as load_hardware does."""
     return cast(Stack, _load("stacks", name_or_path, overrides))
+
+
+def load_fit(name_or_path: str | Path) -> Fit:
+    """The fitted constants of that name or file; raises as load_hardware does."""
+    return cast(Fit, _load("fits", name_or_path, ()))
 
 
 def load_model_yaml(name_or_path: str | Path, overrides: Iterable[Override] = ()) -> Model:

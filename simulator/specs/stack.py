@@ -7,7 +7,9 @@ sources. Never touches hardware specs or operators.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from simulator.specs.fields import Checked, Count, Share, Some
 from simulator.specs.frozen import FrozenMap
@@ -55,6 +57,19 @@ class AttentionLibrary(Checked):
     """Fewest key-value tokens that a split of one sequence keeps."""
 
 
+Limit = Annotated[float, Field(strict=True, ge=0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryRule(Checked):
+    """A kernel library, and the sizes that it is chosen for."""
+
+    use: str
+    """Name of the library in the fit of the family."""
+    where: FrozenMap[str, tuple[Limit, Limit]] = field(default_factory=FrozenMap)
+    """Columns of the shape with the lowest and the highest value that the rule holds for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack(Checked):
     """Kernel libraries and launch costs of one software stack on one generation."""
@@ -63,6 +78,17 @@ class Stack(Checked):
     description: str = ""
     architectures: Some[str]
     """Architectures of accelerators that it is the default for."""
+    generation: str = "unknown"
+    """Name of the hardware generation, under which fits keep what differs by generation."""
+    kin: tuple[str, ...] = ()
+    """Generations whose kernels come closest, nearest first, for what was not measured on it."""
+    framework: str = "trtllm"
+    """The serving framework whose kernels run where a question names none."""
+    libraries: FrozenMap[str, FrozenMap[str, FrozenMap[str, Some[LibraryRule]]]] = field(
+        default_factory=FrozenMap
+    )
+    """The kernel libraries that run, by family, then framework, then ``op.dtype``, ``op``,
+    ``dtype`` or ``default`` (the first of these that is there). The first rule whose sizes hold."""
     launch: Launch
     mode: Literal["graph", "eager"] = "graph"
     fill: Pause

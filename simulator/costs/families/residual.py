@@ -1,0 +1,98 @@
+"""A learned correction on top of a cost formula: what libraries decide that no formula says.
+
+Boosted oblivious trees on shapes, one bounded factor per row. It never looks at the device, so
+that no faster device gets a longer time from it, and it is only asked on generations that the
+library was measured on. Knows trees and columns. Never touches measurements.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.specs.catalog import find_root
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Residual:
+    """Trees of equal depth: every level of one asks the same question of every row."""
+
+    features: tuple[str, ...]
+    edges: tuple[Floats, ...]
+    """Bin edges of each feature."""
+    asked: NDArray[np.int64]
+    """(trees, depth): which feature each level looks at."""
+    above: NDArray[np.int64]
+    """(trees, depth): the bin from which the answer is yes."""
+    leaves: Floats
+    """(trees, 2 ** depth): what each leaf adds to the logarithm of the time."""
+    groups: Mapping[str, float]
+    """Value of the feature ``group`` for each library and generation."""
+    limit: float
+    """Largest correction of the logarithm."""
+
+    def log_factor(self, columns: Mapping[str, Floats], group: str) -> Floats:
+        """Logarithm of the factor on the predicted time, one per row; 0 for unknown groups."""
+        rows = len(next(iter(columns.values())))
+        if group not in self.groups:
+            return np.zeros(rows)
+        given = {**columns, "group": np.full(rows, self.groups[group])}
+        return self.evaluate([given[name] for name in self.features])
+
+    def evaluate(self, columns: list[Floats]) -> Floats:
+        """The sum of all trees, held within the limit."""
+        bins = [
+            np.searchsorted(edges, column, side="right").astype(np.uint8)
+            for edges, column in zip(self.edges, columns, strict=True)
+        ]
+        total = np.zeros(len(columns[0]))
+        for asked, above, leaves in zip(self.asked, self.above, self.leaves, strict=True):
+            leaf = np.zeros(len(total), dtype=np.uint8)
+            for feature, start in zip(asked, above, strict=True):
+                leaf = leaf * np.uint8(2) + (bins[feature] >= start)
+            total += leaves[leaf]
+        return np.asarray(np.clip(total, -self.limit, self.limit))
+
+    def save(self, path: Path) -> None:
+        """Write it as JSON, one tree a line."""
+        trees = [
+            json.dumps([asked.tolist(), above.tolist(), [float(f"{v:.4g}") for v in leaves]])
+            for asked, above, leaves in zip(self.asked, self.above, self.leaves, strict=True)
+        ]
+        edges = [[float(f"{v:.6g}") for v in column] for column in self.edges]
+        head = {
+            "features": self.features, "edges": edges, "limit": self.limit,
+            "groups": {name: float(f"{v:.6g}") for name, v in self.groups.items()},
+        }  # fmt: skip
+        lines = ",\n".join(trees)
+        path.write_text(json.dumps(head)[:-1] + ',\n"trees": [\n' + lines + "\n]}\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Residual:
+        """Read what ``save`` wrote."""
+        data = json.loads(path.read_text())
+        asked, above, leaves = zip(*data["trees"], strict=True)
+        return cls(
+            features=tuple(data["features"]),
+            edges=tuple(np.array(column, dtype=np.float64) for column in data["edges"]),
+            asked=np.array(asked, dtype=np.int64),
+            above=np.array(above, dtype=np.int64),
+            leaves=np.array(leaves, dtype=np.float64),
+            groups=data["groups"],
+            limit=float(data["limit"]),
+        )
+
+
+@lru_cache(maxsize=16)
+def residual_of(model: str) -> Residual | None:
+    """The learned correction that ships beside the fit of a model, or None where none does."""
+    path = find_root() / "hw_specs" / "fits" / f"{model}.residual.json"
+    return Residual.load(path) if path.is_file() else None
