@@ -5,7 +5,7 @@ Knows counts, bytes and seconds. Never touches hardware specs, operators or a cl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator.units import Bytes, BytesPerSecond, Flops, Seconds
 
@@ -67,3 +67,17 @@ class Kernel:
     def flops(self) -> Flops:
         """Floating-point operations of the whole launch."""
         return sum(count * self.classes[index].flops for count, index in self.runs)
+
+    def at_pace(self, factor: float) -> Kernel:
+        """The same work with every duration times ``factor``, alone or beside other kernels.
+
+        How a kernel is held to a measured time: its bytes and tiles stay, its rates change.
+        """
+        classes = tuple(replace(tile, compute=tile.compute * factor) for tile in self.classes)
+        return replace(
+            self,
+            classes=classes,
+            bandwidth=self.bandwidth / factor,
+            rate_cap=self.rate_cap / factor,
+            fixed=self.fixed * factor,
+        )

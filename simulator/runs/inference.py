@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simulator.costs.bounds import bounds
-from simulator.costs.lower import alternatives
+from simulator.costs.lower import lower
 from simulator.costs.plan import KernelPlan
 from simulator.costs.target import Target
 from simulator.engine.execute import Memo, Segment, StreamRun, run_stream
 from simulator.engine.machine import CommandProcessor, LaunchPolicy
+from simulator.mapping.kernel import Kernel
 from simulator.mapping.placement import memory_use, require_fit
 from simulator.models.arithmetic import weight_bytes_by_part
 from simulator.models.graph import Step, build_graph
 from simulator.models.graph_unet import build_unet_graph
-from simulator.ops.op import Op, OpGraph
+from simulator.ops.op import GraphSegment, Op, OpGraph
+from simulator.ops.pointwise import Pointwise
 from simulator.result import (
     Basis,
     Bound,
@@ -38,6 +40,7 @@ from simulator.runs.provenance import numbers_behind, weakest
 from simulator.specs.scenario import Fidelity, Scenario
 from simulator.specs.stack import Stack
 from simulator.specs.workload import Model, MoE, Transformer
+from simulator.tables.alone import Alone, alone
 from simulator.units import Seconds
 from simulator.version import __version__
 
@@ -54,6 +57,7 @@ class _Pass:
     weight: float
     graph: OpGraph
     plans: dict[Op, KernelPlan]
+    fitted: dict[Op, Alone | None]
     stream: StreamRun
     bounds: Bounds
 
@@ -192,11 +196,16 @@ def decode_samples(prompt: int, steps: int) -> list[tuple[int, float]]:
 def _simulate(
     phase: str, weight: float, graph: OpGraph, target: Target, scenario: Scenario, memo: Memo
 ) -> _Pass:
+    graph = fused(graph, scenario.stack)
     plans: dict[Op, KernelPlan] = {}
+    fitted: dict[Op, Alone | None] = {}
     for segment in graph.segments:
         for op in segment.ops:
             if op not in plans:
-                plans[op] = _fastest(alternatives(op, target), scenario.fidelity, memo)
+                plan, known = lower(op, target), alone(op, target)
+                if known is not None:
+                    plan = replace(plan, kernel=_held(plan.kernel, known, scenario, memo))
+                plans[op], fitted[op] = plan, known
     segments = [
         Segment(
             name=segment.name,
@@ -221,22 +230,45 @@ def _simulate(
         weight=weight,
         graph=graph,
         plans=plans,
+        fitted=fitted,
         stream=stream,
         bounds=Bounds(lower=ends[0], upper=ends[1]),
     )
 
 
-def _fastest(plans: tuple[KernelPlan, ...], fidelity: Fidelity, memo: Memo) -> KernelPlan:
-    """The plan of least duration; by events, unless the run itself is in closed form."""
-    if len(plans) == 1:
-        return plans[0]
-    mode: Fidelity = "roofline" if fidelity == "roofline" else "cohort"
+def fused(graph: OpGraph, stack: Stack) -> OpGraph:
+    """The graph without the operators that the stack's libraries do inside their neighbours."""
+    segments = (
+        GraphSegment(
+            name=segment.name,
+            repeat=segment.repeat,
+            ops=tuple(
+                op
+                for op in segment.ops
+                if not (isinstance(op, Pointwise) and op.function in stack.fused)
+            ),
+        )
+        for segment in graph.segments
+    )
+    return OpGraph(segments=tuple(segments))
 
-    def duration(plan: KernelPlan) -> Seconds:
-        alone = Segment(name=plan.kernel.name, repeat=1, kernels=(plan.kernel,))
-        return run_stream([alone], LaunchPolicy(), mode=mode, memo=memo).latency
 
-    return min(plans, key=duration)
+def _held(kernel: Kernel, known: Alone, scenario: Scenario, memo: Memo) -> Kernel:
+    """The kernel at the pace at which it takes the fitted time when it runs alone.
+
+    The fitted time contains the gap to the next kernel, which the stream adds by itself.
+    """
+    mode: Fidelity = "roofline" if scenario.fidelity == "roofline" else "cohort"
+    segment = Segment(name=kernel.name, repeat=1, kernels=(kernel,))
+    own = run_stream([segment], LaunchPolicy(), mode=mode, memo=memo).latency
+    if own <= 0:
+        return kernel
+    return kernel.at_pace(within_gap(known.seconds, scenario.stack) / own)
+
+
+def within_gap(seconds: Seconds, stack: Stack) -> Seconds:
+    """A measured time less the gap to the next kernel, of which no kernel hides more than half."""
+    return max(seconds - stack.launch.gap, seconds / 2)
 
 
 def launch_policy(stack: Stack) -> LaunchPolicy:
@@ -264,11 +296,8 @@ def _gather(passes: list[_Pass], target: Target) -> Iterator[OpUse]:
                 line = times.setdefault(key, dict.fromkeys(_SUMS, 0.0))
                 line["count"] += many
                 line["time"] += many * run.makespan
-                line["compute"] += many * plan.kernel.compute / target.units
-                line["memory"] += many * plan.kernel.pipe_bytes / target.bandwidth
-                if plan.kernel.bandwidth < target.bandwidth:
-                    line["cache"] += many * plan.kernel.pipe_bytes / plan.kernel.bandwidth
-                line["latency"] += many * plan.kernel.fixed
+                for part, time in _busy(plan, one.fitted[op], run.makespan, target).items():
+                    line[part] += many * time
                 line["flops"] += many * plan.kernel.flops
                 line["bytes"] += many * plan.kernel.pipe_bytes
     for key in sorted(times, key=lambda key: (-times[key]["time"], key)):
@@ -297,6 +326,26 @@ def _gather(passes: list[_Pass], target: Target) -> Iterator[OpUse]:
         )  # fmt: skip
 
 
+def _busy(
+    plan: KernelPlan, known: Alone | None, makespan: Seconds, target: Target
+) -> dict[str, Seconds]:
+    """Seconds that units, memory, cache and launch are busy: as the fitted model has it, where
+    there is one, none of them beyond the kernel's own time."""
+    kernel = plan.kernel
+    if known is None:
+        busy = {"compute": kernel.compute / target.units, "latency": kernel.fixed}
+        busy["memory"] = kernel.pipe_bytes / target.bandwidth
+        if kernel.bandwidth < target.bandwidth:
+            busy["cache"] = kernel.pipe_bytes / kernel.bandwidth
+        return busy
+    busy = {part: min(known.parts.get(part, 0.0), makespan) for part in _RESOURCES}
+    gap = max(known.seconds - makespan, 0.0)
+    idle = max(known.parts.get("latency", 0.0) - gap, 0.0)
+    busy["latency"] = min(idle, makespan - max(busy.values()))
+    return busy
+
+
+_RESOURCES: tuple[Bound, ...] = ("compute", "memory", "cache")
 _SUMS = ("count", "time", "compute", "memory", "cache", "latency", "flops", "bytes")
 
 

@@ -1,0 +1,71 @@
+"""Seconds of one operator alone on a device, from the fitted models: what the engine is held to.
+
+Knows operators, models, fits and stacks. Never touches a clock or files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from simulator.costs.families.library import REFERENCE, distance, split, values_for
+from simulator.costs.families.model import Query, model_of
+from simulator.costs.families.of_op import query_of
+from simulator.costs.target import Target
+from simulator.ops.op import Op
+from simulator.result import Bound
+from simulator.tables.predict import shipped_fit, spread
+from simulator.units import Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alone:
+    """One operator in a captured graph, the gap to the next kernel included."""
+
+    seconds: Seconds
+    lower: float
+    """Factor of the 80 % interval."""
+    upper: float
+    distance: str
+    family: str
+    library: str
+    parts: Mapping[Bound, Seconds]
+    """What each resource alone would take."""
+
+
+def alone(op: Op, target: Target) -> Alone | None:
+    """The fitted time of ``op``, or None where the stack has no measured library for it.
+
+    Never below what the device's peaks allow.
+    """
+    query = query_of(op)
+    return None if query is None else _answer(query, op, target)
+
+
+def _answer(query: Query, op: Op, target: Target) -> Alone | None:
+    try:
+        model = model_of(query.op)
+    except KeyError:
+        return None
+    if REFERENCE not in target.stack.libraries.get(model.name, ()):
+        return None
+    for part in split(target.stack, model.name, query):
+        fit = shipped_fit(model.name)
+        terms = model.seconds(query, target, values_for(fit, part.library, target.stack))
+        far = distance(fit, part.library, target)
+        lower, upper = spread(fit, query.op, far)
+        return Alone(
+            seconds=max(float(terms.seconds[0]), floor(op, target)),
+            lower=lower,
+            upper=upper,
+            distance=far,
+            family=model.family,
+            library=part.library,
+            parts={name: float(value.flat[0]) for name, value in terms.parts.items()},
+        )
+    return None
+
+
+def floor(op: Op, target: Target) -> Seconds:
+    """Seconds that no kernel beats: compulsory bytes at the peak bandwidth of the data sheet."""
+    return op.demand().bytes / target.peak_bandwidth
