@@ -146,8 +146,8 @@ def numbers(value: Any, path: str = "") -> set[str]:
     for entry in fields(value):
         inner = getattr(value, entry.name)
         here = f"{path}.{entry.name}".strip(".")
-        if entry.name == "provenance" or inner is None or inner == entry.default:
-            continue
+        if entry.name in ("provenance", "libraries") or inner is None or inner == entry.default:
+            continue  # Which library runs is a choice; its rules cite the stack's own source.
         if is_dataclass(inner):
             found |= numbers(inner, here)
         elif isinstance(inner, FrozenMap):
