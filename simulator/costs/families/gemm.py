@@ -1,0 +1,279 @@
+"""Matrix products: tiles, waves, split-K, memory, and the quantising that some products begin with.
+
+Serves ``gemm`` (m, n, k) and ``bmm`` (batch of them) in every number format. For each tile and
+split that a library may have, one wave takes as long as its busiest resource; waves, memory and
+fixed times add up to the kernel; the fastest candidate is taken, as tuned libraries do. Each
+candidate gets faster with every resource and none depends on the device, so the minimum does too.
+Knows shapes, a target and constants. Never touches tables or a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from simulator.costs.families.model import Column, Floats, Model, Prior, Query, Terms, Values
+from simulator.costs.target import Target
+from simulator.specs.precision import FORMATS
+
+
+class Product(NamedTuple):
+    """Formats of one product: activation, weight, result, and the rate that multiplies them."""
+
+    activation: str
+    weight: str
+    result: str
+    rate: str
+
+    @property
+    def bytes(self) -> tuple[float, float, float]:
+        """Bytes per element of activation, weight and result, scales included."""
+        a, w, o = (FORMATS[name].bits_per_element / 8 for name in self[:3])
+        return a, w, o
+
+
+PRODUCTS: Mapping[str, Product] = {
+    **{name: Product(name, name, name, name) for name in ("fp64", "fp32", "fp16", "bf16")},
+    "tf32": Product("fp32", "fp32", "fp32", "tf32"),
+    **{
+        name: Product(name, name, "bf16", FORMATS[name].compute or name)
+        for name in ("fp8", "fp8_block", "int8", "mxfp8", "mxfp6", "mxfp4", "nvfp4", "fp6", "fp4")
+    },
+    "w8a16_int8": Product("bf16", "int8", "bf16", "bf16"),
+    "w8a16_fp8": Product("bf16", "fp8", "bf16", "bf16"),
+    "w4a16_int4": Product("bf16", "int4", "bf16", "bf16"),
+    "w4a16_mxfp4": Product("bf16", "mxfp4", "bf16", "bf16"),
+    "w4a16_nvfp4": Product("bf16", "nvfp4", "bf16", "bf16"),
+    "w4a8_mxfp4": Product("mxfp8", "mxfp4", "bf16", "fp8"),
+}
+"""Number formats of products by the name that tables use."""
+
+_EDGES_M = (16, 32, 64, 96, 128, 192, 256)
+_EDGES_N = (32, 64, 96, 128, 192, 256)
+_SPLITS = (1, 2, 4, 8, 16)
+_LEAST_DEPTH = 256  # elements of k that a part of a split keeps; fewer never pay
+_CANDIDATES = np.array(
+    [(m, n, s) for m in _EDGES_M for n in _EDGES_N for s in _SPLITS], dtype=np.float64
+).T
+"""(tile m, tile n, split) of each candidate, as columns."""
+_REFERENCE_CLOCK = 1.83e9
+"""Fixed times are constant in clocks, not in seconds; they are stated at this clock."""
+_CHUNK = 64  # rows at a time: rows x candidates then stay in the cache of one core
+_WARM = frozenset({"aiconfigurator"})
+"""Campaigns that replay the same tensors, so that what fits the cache is found there."""
+_QUANTISED = frozenset({"aiconfigurator"})
+"""Campaigns whose products below bf16 begin with quantising the activation."""
+
+SHARED: Mapping[str, Prior] = {
+    "persistence": Prior(value=0.7, low=0.01, high=1),  # 0: whole waves, 1: fractions of a wave
+    "split": Prior(value=3e-6),  # s, second phase of a split-K
+    "wave": Prior(value=0.5e-6),  # s per wave, prologue and epilogue that nothing hides
+    "warm": Prior(value=0.3),  # share of the cache that keeps replayed tensors
+    "fill": Prior(value=2.0),  # x 64 B/clk, filling a unit from the cache
+}
+OWN: Mapping[str, Prior] = {
+    "matrix": Prior(value=0.85, by_generation=0.2, high=1.3),  # share of the rate at held clock
+    "memory": Prior(value=1.0, spread=0.1, by_generation=0.05, high=1.15),  # of achieved bandwidth
+    "launch": Prior(value=2e-6, spread=0.4, by_generation=0.3),  # s, gap, first fill and drain
+    "step": Prior(value=7e-8, spread=0.5, by_generation=0.1),  # s per 128 B of k
+    "widen": Prior(value=1.3, spread=0.5, by_generation=0.3),  # vector FLOP per widened weight
+    "copies": Prior(value=5.0, spread=0.1),  # of the weights that replays rotate through
+    "quantise": Prior(value=1e-9, spread=0.7, by_generation=0.3),  # s, launches of quantising
+    "passes": Prior(value=1e-7, spread=0.5, by_generation=0.2),  # of quantising over memory
+    "row": Prior(value=100.0, spread=1.0, by_generation=0.7),  # clocks per row on one unit
+    "host": Prior(value=1e-9, spread=0.5, by_generation=0.1),  # s, eager launch from the host
+}
+_ROW_RATE = 2.1
+"""Bytes per clock at which one block quantises one row: its latency, fitted once."""
+
+_PASS = {"quantise": 3e-6, "passes": 1.4}
+PRIORS: Mapping[str, Mapping[str, float]] = {
+    "trtllm-fp8": {"quantise": 10e-6, "passes": 2.0},  # the tensor's maximum is found first
+    "cutlass-fp8": _PASS,
+    "sgl-fp8": _PASS,
+    "trtllm-fp8-block": _PASS,
+    "deepgemm-fp8-block": _PASS,
+    "trtllm-nvfp4": _PASS,
+    "flashinfer-nvfp4": _PASS,
+    "sgl-nvfp4": _PASS,
+    "trt-int8": {"quantise": 5e-6, "passes": 0.3},
+    "torch-eager": {"host": 35e-6},
+}
+NEVER_FITTED = ("llmcompass",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rates:
+    """What a device offers one kernel, per second."""
+
+    matrix: float
+    """FLOP/s of one unit at the clock that it holds under matrix load."""
+    fill: float
+    memory: float
+    cache: float
+    scale: float
+    """Clocks of fixed times over those of the reference."""
+
+    @classmethod
+    def of(cls, target: Target, rate: str, values: Values) -> _Rates:
+        compute = target.accelerator.compute
+        clock = compute.clock
+        flops = compute.matrix[target.matrix_format(rate)] * (compute.held_clock or clock)
+        return cls(
+            matrix=flops * values["matrix"],
+            fill=values["fill"] * 64 * clock,
+            memory=target.bandwidth * values["memory"],
+            cache=target.cache_bandwidth,
+            scale=_REFERENCE_CLOCK / clock,
+        )
+
+
+def seconds(query: Query, target: Target, values: Values) -> Terms:
+    """Seconds of each product; columns m, n, k, and batch for ``bmm``.
+
+    Raises SpecError where the device has no matrix rate for the format.
+    """
+    product = PRODUCTS[query.dtype]
+    rates = _Rates.of(target, product.rate, values)
+    batch = query["batch"] if query.op == "bmm" else np.ones(query.rows)
+    kernel, computing, moving = (np.empty(query.rows) for _ in range(3))
+    for first in range(0, query.rows, _CHUNK):
+        part = slice(first, first + _CHUNK)
+        m, n, k, copies = (
+            column[part, None] for column in (query["m"], query["n"], query["k"], batch)
+        )
+        memory = _traffic(query, product, target, values, m, n, k, copies) / rates.memory
+        times, tiles = _candidates(product, target, rates, values, (m, n, k, copies), memory)
+        best = times.argmin(axis=1)
+        rows = np.arange(len(best))
+        kernel[part], computing[part], moving[part] = (
+            times[rows, best],
+            tiles[rows, best],
+            memory[:, 0],
+        )
+    fixed = values["launch"] * rates.scale
+    total = kernel + fixed
+    if query.source in _QUANTISED and product.activation != "bf16":
+        quantising = _quantising(query, product, target, rates, values)
+        total, moving, fixed = total + quantising, moving + quantising, fixed
+    if query.source and values["host"] > 1e-7:
+        total = np.sqrt(np.sqrt(total**4 + values["host"] ** 4))
+        fixed = max(fixed, values["host"])
+    return Terms(
+        seconds=total,
+        parts={"compute": computing, "memory": moving, "latency": np.full(query.rows, fixed)},
+    )
+
+
+def _candidates(
+    product: Product,
+    target: Target,
+    rates: _Rates,
+    values: Values,
+    shape: tuple[Floats, Floats, Floats, Floats],
+    memory: Floats,
+) -> tuple[Floats, Floats]:
+    """(rows, candidates) seconds without launch, and of the tiles alone; infinite where unfit."""
+    a, w, _ = product.bytes
+    tile_m, tile_n, split = _CANDIDATES
+    m, n, k, batch = shape
+    depth = np.ceil(k / split / 64) * 64
+    waves = batch * np.ceil(m / tile_m) * np.ceil(n / tile_n) * split / target.units
+    soft = values["persistence"]
+    waves = (1 - soft) * np.ceil(waves) + soft * np.maximum(waves, 1)
+    multiply = (2 / rates.matrix) * (tile_m * tile_n) * depth
+    step = values["step"] * rates.scale * max(a, w) / 128 * depth
+    fill = (tile_m * a + tile_n * w) / rates.fill * depth
+    tile = multiply * multiply + step * step + fill * fill
+    if w < a:
+        # Weights are widened on the vector units, 128 lanes each.
+        clock = target.accelerator.compute.clock
+        widen = values["widen"] / (128 * clock) * tile_n * depth
+        tile += widen * widen
+    tiles = waves * np.sqrt(tile)
+    times = np.sqrt(tiles * tiles + memory * memory) + (values["wave"] * rates.scale) * waves
+    reduce = values["split"] * rates.scale + 8 / rates.cache * batch * m * n * split
+    times += np.where(split > 1, reduce, 0.0)
+    unfit = ((tile_m >= 2 * m) & (tile_m > _EDGES_M[0])) | (
+        (tile_n >= 2 * n) & (tile_n > _EDGES_N[0])
+    )
+    unfit |= (split > 1) & (k < _LEAST_DEPTH * split)
+    times[unfit] = np.inf
+    return times, tiles
+
+
+def _traffic(
+    query: Query,
+    product: Product,
+    target: Target,
+    values: Values,
+    m: Floats,
+    n: Floats,
+    k: Floats,
+    batch: Floats,
+) -> Floats:
+    """Bytes of device memory; replays find in the cache what fits it: x^2 / (1 + x^2) is missed,
+    where x is what passes through between two uses over the share of the cache that keeps it."""
+    a, w, o = product.bytes
+    activations, weights, result = batch * m * k * a, batch * n * k * w, batch * m * n * o
+    if query.source not in _WARM:
+        return activations + weights + result
+    room = values["warm"] * target.cache + 1.0
+    rotated = values["copies"] * weights
+    missed = (rotated / room) ** 2
+    later = ((rotated + activations) / room) ** 2
+    return activations * later / (1 + later) + weights * missed / (1 + missed) + result
+
+
+def _quantising(
+    query: Query, product: Product, target: Target, rates: _Rates, values: Values
+) -> Floats:
+    """Seconds of a quantising kernel before the product: launch, passes, one row, all rows."""
+    a = product.bytes[0]
+    clock = target.accelerator.compute.clock
+    m, k = query["m"], query["k"]
+    return np.asarray(
+        values["quantise"] * rates.scale
+        + values["passes"] * m * k * (2 + a) / target.bandwidth
+        + 2 * k / (_ROW_RATE * clock)
+        + m * values["row"] / (target.units * clock)
+    )
+
+
+def features(query: Query) -> Mapping[str, Floats]:
+    """What the learned residual looks at: sizes, their remainders, and the format."""
+    m, n, k = query["m"], query["n"], query["k"]
+    batch = query["batch"] if query.op == "bmm" else np.ones(query.rows)
+    blocks = batch * np.ceil(m / 128) * np.ceil(n / 128)
+    return {
+        "m": np.log2(m),
+        "n": np.log2(n),
+        "k": np.log2(k),
+        "mn": np.log2(batch * m * n),
+        "mk": np.log2(batch * m * k),
+        "nk": np.log2(batch * n * k),
+        "mnk": np.log2(batch * m * n * k),
+        "m_over": m % 128,
+        "n_over": n % 128,
+        "k_over": k % 128,
+        "blocks": blocks,
+        "batch": batch,
+    }
+
+
+MODEL = Model(
+    name="gemm",
+    family="gemm",
+    columns={
+        "gemm": (Column(name="m"), Column(name="n"), Column(name="k")),
+        "bmm": (Column(name="batch"), Column(name="m"), Column(name="n"), Column(name="k")),
+    },
+    dtypes={"gemm": tuple(PRODUCTS), "bmm": tuple(PRODUCTS)},
+    shared=SHARED,
+    own=OWN,
+    seconds=seconds,
+    features=features,
+)
