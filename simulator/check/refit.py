@@ -27,14 +27,14 @@ from simulator.check.targets import target_of
 from simulator.check.write import write_fit
 from simulator.costs.families.library import nearest, values_for
 from simulator.costs.families.model import Floats, Model, models
-from simulator.costs.families.residual import Residual
+from simulator.costs.families.residual import Residual, Residuals
 from simulator.specs.catalog import find_root
 from simulator.specs.fit import DISTANCES, Fit, Score, Spread
 from simulator.specs.frozen import FrozenMap
 from simulator.tables.predict import predict_query
 
 LEVEL = 0.8
-TREES = 100
+TREES = 120
 PROTOCOL = (
     "operator latencies measured on silicon (aiconfigurator-core 0.12.0, ROCm aiter, vidur, "
     "LLMCompass, NeuSight); one shape in five, by a hash of its sizes, was never fitted to"
@@ -65,7 +65,7 @@ def refit(
     per_group: int = 150,
     steps: int = 12,
     learned: bool = True,
-) -> tuple[Fit, Residual | None]:
+) -> tuple[Fit, Residuals | None]:
     """Constants and learned residual from the shapes not held back, without some devices.
 
     Raises InputError where the folder does not hold the measurements.
@@ -109,7 +109,17 @@ def _by_model(value: dict[str, Any]) -> bool:
     return bool(value) and set(value) <= set(models())
 
 
-def _learn(model: Model, made: Fit, rows: list[Sample]) -> Residual:
+def _learn(model: Model, made: Fit, rows: list[Sample]) -> Residuals:
+    """Trees for each library: what one decides says little about another."""
+    pools: dict[str, list[Sample]] = {}
+    for sample in rows:
+        pools.setdefault(sample.library, []).append(sample)
+    return Residuals(
+        by_library={name: _learn_one(model, made, pool) for name, pool in pools.items()}
+    )
+
+
+def _learn_one(model: Model, made: Fit, rows: list[Sample]) -> Residual:
     assert model.features is not None
     columns: dict[str, list[Floats]] = {}
     groups: list[str] = []
@@ -129,13 +139,13 @@ def _learn(model: Model, made: Fit, rows: list[Sample]) -> Residual:
         np.concatenate(off),
         np.concatenate(weight),
         trees=_module_value(model, "TREES", TREES),
-        limit=_module_value(model, "LIMIT", 0.35),
+        limit=_module_value(model, "LIMIT", 0.5),
     )
 
 
 def judge(
     made: Fit,
-    residual: Residual | None,
+    residual: Residuals | None,
     measured: Iterable[Measured],
     *,
     devices: Sequence[str] | None = None,

@@ -23,7 +23,7 @@ from simulator.costs.families.library import (
     values_for,
 )
 from simulator.costs.families.model import Floats, Model, Query, model_of
-from simulator.costs.families.residual import Residual, residual_of
+from simulator.costs.families.residual import Residuals, residual_of
 from simulator.costs.target import Target
 from simulator.specs.fit import Fit
 from simulator.specs.load import load_fit
@@ -72,7 +72,7 @@ def predict_query(
     target: Target,
     *,
     fit: Fit | None = None,
-    residual: Residual | str | None = "shipped",
+    residual: Residuals | str | None = "shipped",
 ) -> Prediction:
     """Seconds for each shape of a query on a target; NaN where the stack has no kernel for it.
 
@@ -80,7 +80,7 @@ def predict_query(
     """
     model = model_of(query.op)
     constants = shipped_fit(model.name) if fit is None else fit
-    learned = residual_of(model.name) if residual == "shipped" else cast(Residual | None, residual)
+    learned = residual_of(model.name) if residual == "shipped" else cast(Residuals | None, residual)
     found = [
         _one_framework(model, replace(query, framework=name), target, constants, learned)
         for name in _frameworks(model, query, target)
@@ -106,7 +106,7 @@ _SERVING = ("sglang", "trtllm", "vllm")
 
 
 def _one_framework(
-    model: Model, query: Query, target: Target, fit: Fit, residual: Residual | None
+    model: Model, query: Query, target: Target, fit: Fit, residual: Residuals | None
 ) -> Prediction:
     answer = Prediction.empty(query.rows)
     for part in split(target.stack, model.name, query):

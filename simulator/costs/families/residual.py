@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,38 +62,65 @@ class Residual:
             total += leaves[leaf]
         return np.asarray(np.clip(total, -self.limit, self.limit))
 
-    def save(self, path: Path) -> None:
-        """Write it as JSON, one tree a line."""
-        trees = [
-            json.dumps([asked.tolist(), above.tolist(), [float(f"{v:.4g}") for v in leaves]])
-            for asked, above, leaves in zip(self.asked, self.above, self.leaves, strict=True)
-        ]
-        edges = [[float(f"{v:.6g}") for v in column] for column in self.edges]
-        head = {
-            "features": self.features, "edges": edges, "limit": self.limit,
-            "groups": {name: float(f"{v:.6g}") for name, v in self.groups.items()},
-        }  # fmt: skip
-        lines = ",\n".join(trees)
-        path.write_text(json.dumps(head)[:-1] + ',\n"trees": [\n' + lines + "\n]}\n")
+    def to_plain(self) -> dict[str, Any]:
+        """Plain data for JSON; leaves in units of 1e-4."""
+        return {
+            "features": list(self.features),
+            "edges": [[float(f"{v:.6g}") for v in column] for column in self.edges],
+            "limit": self.limit,
+            "groups": dict(self.groups),
+            "asked": self.asked.tolist(),
+            "above": self.above.tolist(),
+            "leaves": np.round(self.leaves * 1e4).astype(int).tolist(),
+        }
 
     @classmethod
-    def load(cls, path: Path) -> Residual:
-        """Read what ``save`` wrote."""
-        data = json.loads(path.read_text())
-        asked, above, leaves = zip(*data["trees"], strict=True)
+    def of_plain(cls, data: Mapping[str, Any]) -> Residual:
+        """Read what ``to_plain`` made."""
         return cls(
             features=tuple(data["features"]),
             edges=tuple(np.array(column, dtype=np.float64) for column in data["edges"]),
-            asked=np.array(asked, dtype=np.int64),
-            above=np.array(above, dtype=np.int64),
-            leaves=np.array(leaves, dtype=np.float64),
+            asked=np.array(data["asked"], dtype=np.int64),
+            above=np.array(data["above"], dtype=np.int64),
+            leaves=np.array(data["leaves"], dtype=np.float64) * 1e-4,
             groups=data["groups"],
             limit=float(data["limit"]),
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Residuals:
+    """The learned correction of each library of a model."""
+
+    by_library: Mapping[str, Residual]
+
+    def log_factor(self, columns: Mapping[str, Floats], group: str) -> Floats:
+        """Logarithm of the factor on the predicted time, one per row; 0 for unknown libraries.
+
+        ``group`` is ``library@generation``.
+        """
+        known = self.by_library.get(group.partition("@")[0])
+        if known is None:
+            return np.zeros(len(next(iter(columns.values()))))
+        return known.log_factor(columns, group)
+
+    def save(self, path: Path) -> None:
+        """Write it as JSON, one library a line."""
+        lines = ",\n".join(
+            f"{json.dumps(name)}: {json.dumps(one.to_plain(), separators=(',', ':'))}"
+            for name, one in sorted(self.by_library.items())
+        )
+        path.write_text("{\n" + lines + "\n}\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Residuals:
+        """Read what ``save`` wrote."""
+        data = json.loads(path.read_text())
+        return cls(by_library={name: Residual.of_plain(one) for name, one in data.items()})
+
+
 @lru_cache(maxsize=16)
-def residual_of(model: str) -> Residual | None:
+def residual_of(model: str) -> Residuals | None:
     """The learned correction that ships beside the fit of a model, or None where none does."""
     path = find_root() / "hw_specs" / "fits" / f"{model}.residual.json"
-    return Residual.load(path) if path.is_file() else None
+    return Residuals.load(path) if path.is_file() else None
