@@ -77,6 +77,7 @@ def refit(
     made = as_fit(
         model, fitted, date=calendar.today().isoformat(), data=PROTOCOL, descriptions=told
     )
+    made = _with_stand_ins(model, made)
     untuned = _module_value(model, "UNTUNED", ())
     made = replace(
         made,
@@ -91,6 +92,32 @@ def refit(
         return made, None
     rows = samples(model, found, target_of, per_group=1500, leave_out=leave_out, seed=1)
     return made, _learn(model, made, rows)
+
+
+def _with_stand_ins(model: Model, made: Fit) -> Fit:
+    """Libraries that nobody measured, with the constants of the nearest that somebody did.
+
+    What a library's priors say of constants that no fit moves stays its own.
+    """
+    priors = _module_value(model, "PRIORS", {})
+    libraries = dict(made.libraries)
+    for name, others in _module_value(model, "STAND_INS", {}).items():
+        near = next((other for other in others if other in made.libraries), None)
+        if name in made.libraries or near is None:
+            continue
+        known = made.libraries[near]
+        facts = {
+            constant: priors.get(name, {}).get(constant, prior.value)
+            for constant, prior in model.own.items()
+            if prior.spread < FIXED
+        }
+        libraries[name] = replace(
+            known,
+            description=f"Not measured: the constants of {near}.",
+            values=FrozenMap({**known.values, **facts}),
+            devices=(),
+        )
+    return replace(made, libraries=FrozenMap(libraries))
 
 
 def _usable(model: Model, found: Iterable[Measured]) -> list[Measured]:
