@@ -34,6 +34,8 @@ from simulator.specs.frozen import FrozenMap
 from simulator.tables.predict import predict_query
 
 LEVEL = 0.8
+FIXED = 1e-3
+"""Spread of a prior below which a constant is a fact of the library, and no fit moves it."""
 TREES = 120
 PROTOCOL = (
     "operator latencies measured on silicon (aiconfigurator-core 0.12.0, ROCm aiter, vidur, "
