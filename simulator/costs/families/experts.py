@@ -48,12 +48,19 @@ def seconds(query: Query, target: Target, values: Values) -> Terms:
     of ``inter / tp`` columns (one half of a gated pair).
     """
     tokens, topk, experts = query["tokens"], query["topk"], query["experts"]
-    work = load(tokens, experts, topk, query["ep"], query.distribution)
+    work = _load(query)
     return _layer(
         work, tokens, tokens * topk, tokens * experts, query["hidden"],
         query["inter"] / query["tp"], query["gated"], query.dtype, target, values,
         alone=query.framework == REFERENCE,
     )  # fmt: skip
+
+
+def _load(query: Query) -> Load:
+    name = query.distribution
+    if query.op == "moe_expert_compute" and name.startswith("power") and "eplb" not in name:
+        name += "_crowded"
+    return load(query["tokens"], query["experts"], query["topk"], query["ep"], name)
 
 
 def layer_seconds(
@@ -141,9 +148,7 @@ def _grouped(
 
 def features(query: Query) -> Mapping[str, Floats]:
     """Shapes alone, for the learned residual."""
-    work = load(
-        query["tokens"], query["experts"], query["topk"], query["ep"], query.distribution
-    )  # fmt: skip
+    work = _load(query)
     active = np.maximum(work.active, 0.1)
     a, w = (number_format(name) for name in _OPERANDS.get(query.dtype, (query.dtype,) * 2))
     full = np.ones(query.rows)

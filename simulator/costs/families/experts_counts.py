@@ -53,7 +53,8 @@ def load(
     ``tokens`` are those of the whole expert-parallel group of ``ep`` ranks. Distributions:
     ``balanced`` (token i, slot j to expert i + j * stride; rank 0), ``power_law_A`` (shares drawn
     from a truncated power law of exponent A; the rank with most pairs), ``power_law_A_eplb`` (the
-    same, evened out by replicas), and ``random`` (every expert as likely; the rank with most
+    same, evened out by replicas), ``power_law_A_crowded`` (an older form of the generator, whose
+    few tokens crowd on one rank), and ``random`` (every expert as likely; the rank with most
     pairs), which also stands for an empty name. The first two follow the workload generator of
     aiconfigurator's collectors. Raises ValueError for other names.
     """
@@ -130,9 +131,11 @@ def _counts(tokens: Floats, experts: int, topk: int, ep: int, distribution: str)
     if name == "random":
         return _fullest(_random(tokens, experts, topk), ep)
     if name == "power" and rest.endswith("_eplb"):
-        return _evened(tokens, experts, topk, ep)
+        return _evened(tokens, experts, topk, ep, float(rest[: -len("_eplb")]))
+    if name == "power" and rest.endswith("_crowded"):
+        return _fullest(_crowded(tokens, experts, topk, float(rest[: -len("_crowded")])), ep)
     if name == "power":
-        return _fullest(_power_law(tokens, experts, topk, float(rest)), ep)
+        return _fullest(_power_law(tokens, experts, topk, ep, float(rest)), ep)
     raise ValueError(f"no routing distribution {distribution!r}")
 
 
@@ -167,8 +170,35 @@ def _uniform(experts: int) -> Floats:
     return np.random.default_rng(experts).random((DRAWS, experts))
 
 
-def _power_law(tokens: Floats, experts: int, topk: int, alpha: float) -> Floats:
-    """Whole counts in proportion to power-law samples, no expert with more than all tokens."""
+def _power_law(tokens: Floats, experts: int, topk: int, ep: int, alpha: float) -> Floats:
+    """Whole counts in proportion to power-law samples; where no expert is worth half a token,
+    those that there are lie evenly on the ranks."""
+    tok, wanted, share = _shares(tokens, experts, topk, alpha)
+    counts = np.floor(share)
+    rest = share - counts
+    counts += _rank(-rest) < wanted - counts.sum(-1, keepdims=True)
+    local = _local(experts, ep)
+    strided = np.arange(experts) % local * (experts // local) + np.arange(experts) // local
+    none = share.max(-1, keepdims=True) < 0.5
+    return _clipped(np.where(none, strided < wanted, counts), tok, wanted)
+
+
+def _crowded(tokens: Floats, experts: int, topk: int, alpha: float) -> Floats:
+    """The same as an older generator rounds: what is lost goes to the first experts, so that few
+    tokens crowd on one rank."""
+    tok, wanted, share = _shares(tokens, experts, topk, alpha)
+    counts = np.rint(share)
+    off = wanted - counts.sum(-1, keepdims=True)
+    whole = np.floor(np.maximum(off, 0) / experts)
+    counts += whole + (np.arange(experts) < np.maximum(off, 0) - whole * experts)
+    counts -= (_rank(-counts) >= experts + off) & (counts > 0)
+    return _clipped(counts, tok, wanted)
+
+
+def _shares(
+    tokens: Floats, experts: int, topk: int, alpha: float
+) -> tuple[Floats, Floats, Floats]:
+    """Tokens, pairs, and the share of the pairs of each expert: samples by inverse distribution."""
     tok = tokens[:, None, None]
     wanted = np.rint(tok * topk)
     few = wanted <= experts
@@ -176,17 +206,17 @@ def _power_law(tokens: Floats, experts: int, topk: int, alpha: float) -> Floats:
     power = 1.0 - alpha
     start = low**power
     sample = ((high**power - start) * _uniform(experts) + start) ** (1.0 / power)
-    counts = np.rint(sample * (wanted / sample.sum(-1, keepdims=True)))
-    # What rounding lost goes to the fullest first, what it gained comes off the emptiest; equal
-    # counts keep their order, so that few tokens crowd on the first experts, as they were timed.
-    off = wanted - counts.sum(-1, keepdims=True)
-    rank = np.empty(counts.shape, dtype=np.int64)
-    order = np.argsort(-counts, axis=-1, kind="stable")
-    np.put_along_axis(rank, order, np.broadcast_to(np.arange(experts), rank.shape), axis=-1)
-    whole = np.floor(np.maximum(off, 0) / experts)
-    counts += whole + (rank < np.maximum(off, 0) - whole * experts)
-    counts -= (rank >= experts + off) & (counts > 0)
-    return _clipped(counts, tok, wanted)
+    return tok, wanted, sample * (wanted / sample.sum(-1, keepdims=True))
+
+
+def _rank(values: Floats) -> Ints:
+    """Place of each in ascending order; equal ones keep their order."""
+    place = np.empty(values.shape, dtype=np.int64)
+    order = np.argsort(values, axis=-1, kind="stable")
+    np.put_along_axis(
+        place, order, np.broadcast_to(np.arange(values.shape[-1]), place.shape), axis=-1
+    )
+    return place
 
 
 def _clipped(counts: Floats, most: Floats, wanted: Floats) -> Floats:
@@ -200,12 +230,15 @@ def _clipped(counts: Floats, most: Floats, wanted: Floats) -> Floats:
     return np.minimum(counts, most)
 
 
-def _evened(tokens: Floats, experts: int, topk: int, ep: int) -> Floats:
-    """Replicas even out the ranks and, within a rank, its expert slots."""
-    slots = _local(experts, ep)
-    pairs = np.ceil(tokens * topk / ep)[:, None, None]
-    whole = np.floor(pairs / slots)
-    return whole + (np.arange(slots) < pairs - whole * slots)
+def _evened(tokens: Floats, experts: int, topk: int, ep: int, alpha: float) -> Floats:
+    """Power-law counts dealt to the ranks in order of size, the fullest experts split by replicas
+    so that every rank has as many pairs."""
+    counts = np.sort(_power_law(tokens, experts, topk, ep, alpha), axis=-1)[..., ::-1]
+    local = _local(experts, ep)
+    ranks = experts // local
+    pairs = np.maximum(tokens * topk / ep, 1.0)[:, None, None]
+    dealt = np.minimum(counts[..., ::ranks][..., :local], np.maximum(2 * pairs / local, 1.0))
+    return np.asarray(dealt * (pairs / np.maximum(dealt.sum(-1, keepdims=True), 1.0)))
 
 
 def _fullest(counts: Floats, ep: int) -> Floats:
