@@ -41,6 +41,9 @@ MLA_VALUE = 128
 WARM = 0.6
 """Share of the cache that operands read again by the next replay may fill and still stay."""
 
+MLA_LATENT = 512
+"""Width of its latent, which is key and value of the absorbed form."""
+
 PADDED = (64, 96, 128, 192, 256, 512)
 """Head dimensions that kernels are compiled for; others are padded to the next."""
 
@@ -50,38 +53,46 @@ LIMIT = 0.35
 SHARED: Mapping[str, Prior] = {}
 
 OWN: Mapping[str, Prior] = {
-    # Time that is there for the smallest shape: microseconds.
+    # Time that is there for the smallest shape; what an 8-bit cache under wider products adds, and
+    # a head dimension that is no multiple of 16: microseconds.
     "launch": Prior(value=9.0, spread=0.4, by_generation=0.2),
-    "cast": Prior(value=0.5, spread=1.0, by_generation=0.3),
-    # Rates: shares of the matrix rate and of the exponential rate, instructions per score element.
-    "matrix": Prior(value=0.85, spread=0.1, by_generation=0.1, low=0.2, high=1.0),
-    "matrix8": Prior(value=0.85, spread=0.25, by_generation=0.2, low=0.2, high=1.2),
+    "cast": Prior(value=1.0, spread=0.8, by_generation=0.3),
+    "pad": Prior(value=1.0, spread=1.0),
+    # Rates: shares of the matrix rate and of the exponential rate, instructions per score element,
+    # share of the shorter of matrix and softmax time that the longer does not hide.
+    "matrix": Prior(value=0.85, spread=0.1, by_generation=0.1, low=0.1, high=1.0),
     "exponent": Prior(value=1.0, spread=0.15, by_generation=0.1, low=0.5, high=1.6),
     "vector": Prior(value=3.0, spread=0.5, by_generation=0.3, low=0.1, high=80),
-    "vector8": Prior(value=1.0, spread=0.8, by_generation=0.4, low=0.01, high=40),
     "serial": Prior(value=0.45, spread=0.4, by_generation=0.2, low=0.02, high=1.0),
-    # Scheduling: microseconds per block, and share of the longest block that ends alone.
+    # Scheduling: microseconds per block, share of the longest block that ends alone, and pieces
+    # that the keys of one block are cut into where blocks are fewer than units.
     "setup": Prior(value=1.5, spread=0.5, by_generation=0.3),
     "tail": Prior(value=0.6, spread=0.4, by_generation=0.2, low=0.02, high=1.0),
+    "splits": Prior(value=1.2, spread=0.5, low=1.0, high=64.0),
     # Passes over the operands beside the kernel, and the share of the cache's bandwidth they reach.
     "query_passes": Prior(value=2.0, spread=0.7, by_generation=0.3),
     "key_passes": Prior(value=2.0, spread=0.7, by_generation=0.3),
     "cache": Prior(value=0.4, spread=0.4, by_generation=0.2, low=0.05, high=1.5),
-    # Cost per score element of head dimensions other than 128, over what the products alone ask.
+    # Cost per score element of head dimensions to 64, from 129, 193 and 257, and of those that are
+    # no multiple of 16, over what the products alone ask for.
     "narrow": Prior(value=1.0, spread=0.25, by_generation=0.15),
     "middle": Prior(value=1.0, spread=0.3, by_generation=0.2),
     "wide": Prior(value=1.0, spread=0.3, by_generation=0.2),
     "widest": Prior(value=1.2, spread=0.4, by_generation=0.2),
     "odd": Prior(value=1.05, spread=0.3, by_generation=0.3),
-    # What an 8-bit cache under wider products changes.
+    # Cost per score element with an 8-bit cache under wider products.
     "cache8": Prior(value=1.0, spread=0.3, by_generation=0.2),
     # Sliding windows: share of the masked part that is skipped, and tokens read beyond the window.
     "skip": Prior(value=0.97, spread=0.2, by_generation=0.1, low=0.02, high=1.0),
     "slack": Prior(value=60.0, spread=1.0, high=1000),
-    # Facts of the kernel, which no fit moves.
-    "rows": Prior(value=256, spread=1e-4),
+    # Facts of the kernel, which no fit moves: most and fewest query rows of a tile; whether the
+    # heads of a group share it (1 never, 2 single tokens alone, 3 always); kernels of an eager
+    # launch; whether MLA runs absorbed, on the latents (2) or on keys and values (1).
+    "rows": Prior(value=128, spread=1e-4),
+    "least": Prior(value=128, spread=1e-4),
     "packs": Prior(value=1, spread=1e-4),
     "launches": Prior(value=2, spread=1e-4),
+    "absorbed": Prior(value=1, spread=1e-4),
 }
 
 
@@ -100,9 +111,8 @@ class _Rates:
     warm: float
     """Bytes that stay in the cache from one replay to the next."""
     floor: float
-    rows: int
     keys: int
-    """Query rows and keys of a tile."""
+    """Keys of a tile."""
 
 
 def seconds(query: Query, target: Target, values: Values) -> Terms:
@@ -133,90 +143,93 @@ def seconds(query: Query, target: Target, values: Values) -> Terms:
 def _rates(query: Query, target: Target, values: Values) -> _Rates:
     compute = target.accelerator.compute
     clock = compute.held_clock or compute.clock
-    narrow = number_format(query.dtype).bits == 8
     peak = compute.matrix[target.matrix_format(query.dtype)] * values["matrix"] * clock
     lanes = compute.vector["fp32"] / 2 * clock
-    work = values["vector"] / lanes
-    if narrow:
-        peak *= values["matrix8"]
-        work += values["vector8"] / lanes
     launch = target.stack.launch
     # Without a graph the host launches each kernel, and the device waits for it.
     host = launch.host * round(values["launches"]) if target.stack.mode == "eager" else 0.0
-    tile = target.stack.attention.prefill_tile
+    extra = values["cast"] if _narrow_cache(query) else 0.0
     return _Rates(
         units=float(compute.units),
         product=2 / peak,
-        softmax=1 / (target.exponential_rate() * values["exponent"]) + work,
+        softmax=1 / (target.exponential_rate() * values["exponent"]) + values["vector"] / lanes,
         dram=target.bandwidth,
         cache=max(target.cache_bandwidth * values["cache"], target.bandwidth),
         warm=WARM * target.cache,
-        floor=host + (values["launch"] + values["cast"] * narrow) * MICRO,
-        rows=min(round(values["rows"]), tile[0]),
-        keys=tile[1],
+        floor=host + (values["launch"] + extra) * MICRO,
+        keys=target.stack.attention.prefill_tile[1],
     )
+
+
+def _narrow_cache(query: Query) -> bool:
+    """Whether the cache holds 8 bits an element under products that are wider."""
+    return query.kv_dtype == "fp8" and number_format(query.dtype).bits > 8
 
 
 def _chunk(query: Query, rates: _Rates, values: Values) -> tuple[Floats, Floats, Floats, Floats]:
     """Seconds in all, of the work, of waiting for the last blocks, and of the memory."""
     batch, heads, length, width = (query[c] for c in ("batch", "heads", "seq_q", "head_dim"))
-    context = query.op == "attention_context"
-    mla = query.op == "mla_context"
+    context, mla = query.op == "attention_context", query.op == "mla_context"
     keys = query["seq_kv"] if context else length
     key_heads = query["kv_heads"] if context else heads
-    value_width = np.minimum(width, MLA_VALUE) if mla else width
-    each = _element(query, rates, values, width, value_width, mla)
+    value_width = np.full(1, float(MLA_VALUE)) if mla else width
+    stored = width + value_width
+    if mla and round(values["absorbed"]) == 2:
+        width, value_width = width - MLA_VALUE + MLA_LATENT, np.full(1, float(MLA_LATENT))
+        stored, key_heads = width, np.ones(1)
+    each = _element(query, rates, values, width, value_width)
 
-    rows = float(rates.rows)
     group = heads / key_heads
-    if round(values["packs"]) == 1:
-        group = np.where(length == 1, group, 1.0) if context else np.ones(1)
+    packs = round(values["packs"])
+    if packs < 3:
+        group = np.where(length == 1, group, 1.0) if packs == 2 else np.ones(1)
+    least = values["least"]
+    rows = np.minimum(least * np.ceil(length * group / least), values["rows"])
     tiles = np.ceil(length * group / rows)
     seen, longest = _scores(query, rates, values, tiles, rows / group, keys)
-    blocks = batch * heads / group * tiles
+    streams = batch * heads / group
+    blocks = streams * tiles
     setup = values["setup"] * MICRO
-    work = (each * (rows * seen) * (batch * heads / group) + blocks * setup) / rates.units
-    last = each * (rows * longest) + setup
+    work = (each * rows * seen * streams + blocks * setup) / rates.units
+    last = each * rows * longest / np.clip(rates.units / blocks, 1.0, values["splits"]) + setup
     core = np.maximum(last, work + values["tail"] * last * (blocks > rates.units))
 
     bits = 1.0 if number_format(query.dtype).bits == 8 else 2.0
     query_bytes = batch * length * heads * width * 2.0
-    pair = width + value_width
-    key_bytes = batch * keys * key_heads * pair * bits
+    key_bytes = batch * keys * key_heads * stored * bits
     moved = query_bytes * (1.0 + value_width / width) + key_bytes
     share = moved / rates.warm if rates.warm else np.full(1, 1e3)
     share *= share
     warm = 1 / (1 + share * share)
     per_byte = warm / rates.cache + (1 - warm) / rates.dram
     memory = moved * per_byte
-    beside = np.zeros(1)
-    if query.op != "attention_encoder":
-        beside = (
-            values["query_passes"] * query_bytes
-            + values["key_passes"] * (key_bytes if mla else key_bytes * (length / keys))
-        ) * per_byte
+    written = key_bytes * (length / keys)
+    beside = (values["query_passes"] * query_bytes + values["key_passes"] * written) * per_byte
     total = rates.floor + beside + np.maximum(core, memory)
+    if query.op == "attention_encoder":
+        total = total + values["pad"] * MICRO * (width % 16 > 0)
     return total, work, core - work, memory + beside
 
 
 def _element(
-    query: Query, rates: _Rates, values: Values, width: Floats, value_width: Floats, mla: bool
+    query: Query, rates: _Rates, values: Values, width: Floats, value_width: Floats
 ) -> Floats:
     """Seconds per score element of a tile on one unit."""
-    pads = np.asarray(PADDED, dtype=np.float64)
-    padded = np.maximum(pads[np.minimum(np.searchsorted(pads, width), len(pads) - 1)], width)
-    product = rates.product * (padded + (value_width if mla else padded))
+    if query.op == "mla_context":
+        product = rates.product * (width + value_width)
+        factor = np.ones(1)
+    else:
+        pads = np.asarray(PADDED, dtype=np.float64)
+        step = np.minimum(np.searchsorted(pads, width), len(pads) - 1)
+        product = rates.product * 2 * np.maximum(pads[step], width)
+        names = ("narrow", "", "", "middle", "wide", "widest")
+        factor = np.array([values[name] if name else 1.0 for name in names])[step]
+        factor = factor * np.where(width % 16 == 0, 1.0, values["odd"])
+    if _narrow_cache(query):
+        factor = factor * values["cache8"]
     softmax = rates.softmax
     each = np.maximum(product, softmax) + values["serial"] * np.minimum(product, softmax)
-    if not mla:
-        factor = np.where(width <= 64, values["narrow"], 1.0)
-        factor = np.where(width > 128, values["middle"], factor)
-        factor = np.where(width > 192, values["wide"], factor)
-        factor = np.where(width > 256, values["widest"], factor)
-        each = each * np.where(width % 16 == 0, factor, factor * values["odd"])
-    if query.kv_dtype == "fp8" and number_format(query.dtype).bits > 8:
-        each = each * values["cache8"]
-    return each
+    return np.asarray(each * factor)
 
 
 def _scores(
