@@ -46,6 +46,9 @@ class Query:
         return len(next(iter(self.sizes.values())))
 
     def __getitem__(self, column: str) -> Floats:
+        """A column of sizes; ``group`` is derived: query heads of each key-value head."""
+        if column == "group" and column not in self.sizes:
+            return self.sizes["heads"] / self.sizes["kv_heads"]
         return self.sizes[column]
 
     def take(self, chosen: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Query:
