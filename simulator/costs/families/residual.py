@@ -21,6 +21,11 @@ from simulator.specs.catalog import find_root
 
 Floats = NDArray[np.float64]
 
+CHUNK = 8192
+"""Rows at a time: their bins and sums stay in the caches of one core."""
+FEW = 64
+"""Rows up to which all trees are evaluated at once."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Residual:
@@ -42,25 +47,42 @@ class Residual:
 
     def log_factor(self, columns: Mapping[str, Floats], group: str) -> Floats:
         """Logarithm of the factor on the predicted time, one per row; 0 for unknown groups."""
-        rows = len(next(iter(columns.values())))
         if group not in self.groups:
-            return np.zeros(rows)
-        given = {**columns, "group": np.full(rows, self.groups[group])}
+            return np.zeros(len(next(iter(columns.values()))))
+        given = {**columns, "group": np.full(1, self.groups[group])}
         return self.evaluate([given[name] for name in self.features])
 
     def evaluate(self, columns: list[Floats]) -> Floats:
-        """The sum of all trees, held within the limit."""
-        bins = [
-            np.searchsorted(edges, column, side="right").astype(np.uint8)
-            for edges, column in zip(self.edges, columns, strict=True)
-        ]
-        total = np.zeros(len(columns[0]))
-        for asked, above, leaves in zip(self.asked, self.above, self.leaves, strict=True):
-            leaf = np.zeros(len(total), dtype=np.uint8)
-            for feature, start in zip(asked, above, strict=True):
-                leaf = leaf * np.uint8(2) + (bins[feature] >= start)
-            total += leaves[leaf]
+        """The sum of all trees, held within the limit; a column of one value is alike in all."""
+        rows = max(len(column) for column in columns)
+        total = np.empty(rows)
+        for at in range(0, rows, CHUNK):
+            part = slice(at, min(at + CHUNK, rows))
+            bins = [
+                np.searchsorted(edges, column if len(column) == 1 else column[part], "right")
+                for edges, column in zip(self.edges, columns, strict=True)
+            ]
+            total[part] = self._few(bins) if rows <= FEW else self._many(bins, part.stop - at)
         return np.asarray(np.clip(total, -self.limit, self.limit))
+
+    def _few(self, bins: list[NDArray[np.int64]]) -> Floats:
+        """All trees at once: little to do per row, and no loop."""
+        answers = np.stack(np.broadcast_arrays(*bins))[self.asked] >= self.above[:, :, None]
+        weight = 2 ** np.arange(self.asked.shape[1])[::-1]
+        leaf = np.einsum("d,tdr->tr", weight, answers)
+        return np.asarray(np.take_along_axis(self.leaves, leaf, axis=1).sum(axis=0))
+
+    def _many(self, bins: list[NDArray[np.int64]], rows: int) -> Floats:
+        """Tree after tree: no array larger than the columns."""
+        narrow = [one.astype(np.uint8) for one in bins]
+        total = np.zeros(rows)
+        for asked, above, leaves in zip(self.asked, self.above, self.leaves, strict=True):
+            leaf = np.zeros(rows, dtype=np.uint8)
+            for feature, start in zip(asked, above, strict=True):
+                leaf += leaf
+                leaf += narrow[feature] >= start
+            total += leaves.take(leaf)
+        return total
 
     def to_plain(self) -> dict[str, Any]:
         """Plain data for JSON; leaves in units of 1e-4."""
