@@ -174,8 +174,12 @@ def fit(
         normal = jacobian.T @ (jacobian * robust[:, None]) / SOFT**2
         gradient = jacobian.T @ (robust * residual) / SOFT**2 + (x - x0) / widths**2
         normal[np.diag_indices_from(normal)] += 1 / widths**2
+        # A constant that leans on its bound stays there, or the others would move as if it went on.
+        stuck = np.where(gradient > 0, x <= low, x >= high)
+        normal[stuck] = normal[:, stuck] = 0.0
+        normal[stuck, stuck], gradient[stuck] = 1.0, 0.0
         improved = False
-        for _ in range(5):
+        for _ in range(8):
             lifted = normal + damping * np.diag(np.diag(normal))
             move = np.clip(np.linalg.solve(lifted, -gradient), -0.7, 0.7)
             trial = np.clip(x + move, low, high)

@@ -106,7 +106,7 @@ def _layer(
         parts["memory"] = parts.get("memory", 0) + stream
     moved = work.pairs * (
         hidden * (2 + a_bytes) + 2 * wide + inter * a_bytes + 2 * hidden
-    ) + 2 * tokens * hidden + values["global"] * 2 * sent * hidden  # fmt: skip
+    ) + 2 * tokens * hidden + values["remote"] * 2 * (sent - work.pairs) * hidden  # fmt: skip
     point = moved / (target.bandwidth * values["point"])
     fixed = values["fixed"]
     if alone:
@@ -183,8 +183,6 @@ MODEL = Model(
         "fill": Prior(value=64, spread=0.5, low=8, high=512),
         # 0: whole waves; 1: fractions of them.
         "soft": Prior(value=0.15, spread=0.5, low=0.01, high=0.9),
-        # Share of the device memory's bandwidth that the passes between the products reach.
-        "point": Prior(value=1.0, spread=0.3, low=0.2, high=3),
     },
     own={
         # Share of the matrix peak.
@@ -195,8 +193,10 @@ MODEL = Model(
         "memory": Prior(value=0.95, spread=0.15, by_generation=0.07, low=0.05, high=1.1),
         # Cost of a wave relative to the others' libraries.
         "tile": Prior(value=1.0, spread=0.7, low=0.05, high=20),
-        # Passes over all pairs of the group, those of other ranks included.
-        "global": Prior(value=0.3, spread=1.2, low=1e-4, high=40),
+        # Share of the device memory's bandwidth that the passes between the products reach.
+        "point": Prior(value=1.5, spread=0.4, low=0.1, high=5),
+        # Passes over pairs that other ranks work on: unfused permutes, buffers for the group.
+        "remote": Prior(value=0.3, spread=1.5, low=1e-4, high=500),
         # Clocks and units per token and expert of the router's scores.
         "route": Prior(value=7.0, spread=1.0, low=1e-4, high=500),
     },
