@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         load_stack,
         load_workload,
         make_scenario,
+        predict,
         simulate,
     )
     from simulator.result import Result
@@ -36,6 +37,7 @@ __all__ = [
     "load_stack",
     "load_workload",
     "make_scenario",
+    "predict",
     "simulate",
 ]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from simulator.errors import Fault, InputError, SpecError, UnknownNameError
 from simulator.models.load import load_workload
@@ -29,12 +29,19 @@ from simulator.specs.workload import Model, Transformer
 from simulator.specs.yaml_read import read_tree
 from simulator.specs.yaml_tree import Place, Scalar, Sequence
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from simulator.costs.target import Target
+
 __all__ = [
     "load_hardware",
     "load_scenario",
     "load_stack",
     "load_workload",
     "make_scenario",
+    "make_target",
+    "predict",
     "simulate",
 ]
 
@@ -284,3 +291,66 @@ def simulate(scenario: Scenario) -> Result:
     Raises CapacityError where the device does not hold it, with the shortfall and what would.
     """
     return run_inference(scenario)
+
+
+def make_target(
+    hardware: str | Path | Accelerator,
+    *,
+    stack: str | Path | Stack | None = None,
+    overrides: Iterable[str] = (),
+) -> Target:
+    """A device under a software stack, its own by default, with ``overrides`` set in them.
+
+    Raises SpecError or UnknownNameError; an override of a model or a system is refused.
+    """
+    from simulator.costs.target import Target
+
+    parts = overrides_by_spec(tuple(overrides))
+    stray = [part for kind in ("workload", "system") for part in parts[kind]]
+    if stray:
+        fix = "set numbers of the hardware or the stack"
+        raise SpecError([Fault("--set", None, part.path, "has no say here", fix) for part in stray])
+    device = (
+        load_hardware(hardware, parts["hardware"])
+        if isinstance(hardware, str | Path)
+        else with_overrides(hardware, parts["hardware"])
+        if parts["hardware"]
+        else hardware
+    )
+    if stack is None:
+        software = default_stack(device, parts["stack"])
+    elif isinstance(stack, str | Path):
+        software = load_stack(stack, parts["stack"])
+    else:
+        software = with_overrides(stack, parts["stack"]) if parts["stack"] else stack
+    return Target(accelerator=device, stack=software)
+
+
+def predict(
+    family: str,
+    table: Any,
+    hardware: str | Path | Accelerator,
+    *,
+    stack: str | Path | Stack | None = None,
+    overrides: Iterable[str] = (),
+) -> dict[str, NDArray[Any]]:
+    """Latency of every operator shape in a table, with its 80 % interval and what binds.
+
+    ``family`` is gemm, attention, moe, collective, moe_comm or elementwise; ``table`` is a polars
+    frame, a mapping of columns, or a CSV or parquet file. Returns the columns ``latency_us``,
+    ``lower_us``, ``upper_us`` (microseconds) and ``bound_by``, one entry per row, in order.
+
+    >>> predict("gemm", {"m": [4096], "n": [4096], "k": [4096], "dtype": ["bf16"]}, "h200")[
+    ...     "bound_by"
+    ... ].tolist()
+    ['compute']
+
+    Raises UnknownNameError with the near names, SpecError for a file that cannot be read, and
+    TableError with every row that cannot be answered.
+    """
+    from simulator.tables.answer import answer
+    from simulator.tables.files import as_frame
+
+    target = make_target(hardware, stack=stack, overrides=overrides)
+    name = str(table) if isinstance(table, str | Path) else "table"
+    return answer(family, as_frame(table), target, name=name).columns

@@ -16,14 +16,7 @@ from numpy.typing import NDArray
 
 from simulator.costs.families.model import Floats, Query
 from simulator.errors import InputError
-from simulator.tables.queries import NAMES, queries
-
-SIZES = (
-    "m", "n", "k", "batch", "seq_q", "seq_kv", "heads", "kv_heads", "head_dim", "window",
-    "tokens", "hidden", "inter", "experts", "topk", "ep", "tp", "gated",
-    "message_bytes", "n_gpus", "nodes", "sms",
-)  # fmt: skip
-"""Columns of the calibration tables that are sizes; -1 where one does not apply."""
+from simulator.tables.queries import NAMES, SIZES, queries
 
 HELD_OF = 5
 """One shape in this many is held back from every fit, by a hash of its sizes: the same shapes on

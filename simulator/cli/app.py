@@ -267,6 +267,38 @@ def verify(
     require_ok(checks)
 
 
+@app.command()
+def predict(
+    family: Annotated[
+        str,
+        typer.Argument(
+            metavar="FAMILY", help="gemm, attention, moe, collective, moe_comm or elementwise."
+        ),
+    ],
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="Shapes: CSV or parquet.")],
+    on: On,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", metavar="OUT", help="Write .csv or .parquet; printed by default."),
+    ] = None,
+    stack: StackName = None,
+    overrides: Overrides = None,
+    json: Json = None,
+) -> None:
+    """Predict the latency of operator shapes, with intervals and what binds."""
+    import sys
+
+    from simulator.cli.predict import as_data, predict_file, print_answer
+
+    found = predict_file(family, table, on, out, stack, tuple(overrides or ()))
+    if json is not None:
+        _write_json(as_data(found), json)
+    if out is None and json != "-":
+        print_answer(found, sys.stdout)
+    for note in found.notes:
+        sys.stderr.write(f"note: {note}\n")
+
+
 def _write_json(data: Any, target: str) -> None:
     """Write ``data`` whole or not at all; ``-`` is standard output.
 

@@ -25,8 +25,10 @@ from simulator.costs.families.library import (
 from simulator.costs.families.model import Floats, Model, Query, model_of
 from simulator.costs.families.residual import Residuals, residual_of
 from simulator.costs.target import Target
+from simulator.result import Bound
 from simulator.specs.fit import Fit
 from simulator.specs.load import load_fit
+from simulator.tables.trust import weakness, widened
 
 DEFAULT_SPREAD = {"same": (0.8, 1.3), "sibling": (0.75, 1.4), "new": (0.6, 1.7)}
 """Factors of the 80 % interval where a fit states none for the operator."""
@@ -119,20 +121,33 @@ def _one_framework(
             generation = nearest(fit.libraries[part.library], target.stack)
             group = f"{part.library}@{generation}"
             seconds = seconds * np.exp(residual.log_factor(model.features(chosen), group))
-        lower, upper = spread(fit, query.op, far)
         bounds = list(terms.parts)
         parts = np.stack([np.broadcast_to(terms.parts[name], seconds.shape) for name in bounds])
+        binds = parts.argmax(axis=0)
+        factors = np.array([interval(fit, chosen, target, far, bound) for bound in bounds])
         answer.put(
             part.rows,
             Prediction(
                 seconds=seconds,
-                lower=seconds * lower,
-                upper=seconds * upper,
-                bound_by=np.array(bounds)[parts.argmax(axis=0)],
+                lower=seconds * factors[binds, 0],
+                upper=seconds * factors[binds, 1],
+                bound_by=np.array(bounds)[binds],
                 distance=np.full(len(seconds), far),
             ),
         )
     return answer
+
+
+def interval(fit: Fit, query: Query, target: Target, far: str, bound: Bound) -> tuple[float, float]:
+    """Factors of the 80 % interval at a distance, the prediction inside.
+
+    Weak numbers of the spec widen it, but for a device that was measured: there the fit took them
+    in, and the interval was read from what was left.
+    """
+    lower, upper = spread(fit, query.op, far)
+    if far != "same":
+        lower, upper = widened(lower, upper, weakness(target, bound, query.dtype))
+    return min(lower, 1.0), max(upper, 1.0)
 
 
 def spread(fit: Fit, op: str, far: str) -> tuple[float, float]:

@@ -6,36 +6,53 @@ Knows columns. Never touches devices, formulas or files.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.costs.families.model import Query
 
+if TYPE_CHECKING:
+    import polars as pl
+
 NAMES = ("op", "dtype", "kv_dtype", "distribution", "source", "framework")
-"""Columns that are names; all other columns of a shape are sizes."""
+"""Columns of a shape that are names."""
+
+SIZES = (
+    "m", "n", "k", "batch", "seq_q", "seq_kv", "heads", "kv_heads", "head_dim", "window",
+    "tokens", "hidden", "inter", "experts", "topk", "ep", "tp", "gated",
+    "message_bytes", "n_gpus", "nodes", "sms",
+)  # fmt: skip
+"""Columns of a shape that are sizes; -1 where one does not apply."""
 
 Table = Mapping[str, NDArray[Any]]
 """Columns of equal length."""
 
 
 def queries(table: Table, sizes: Sequence[str]) -> Iterator[tuple[NDArray[np.int64], Query]]:
-    """Rows and query of each group that shares all names, in order of first appearance."""
-    rows = len(next(iter(table.values())))
-    code = np.zeros(rows, dtype=np.int64)
-    labels: dict[str, NDArray[Any]] = {}
-    for name in NAMES:
-        if name in table:
-            labels[name], inverse = np.unique(table[name], return_inverse=True)
-            code = code * len(labels[name]) + inverse
+    """Rows and query of each group that shares all names, in the order of the names."""
+    import polars as pl
+
+    labels = pl.DataFrame(
+        {name: pl.Series(table[name], dtype=pl.String) for name in NAMES if name in table}
+    )
     numbers = {name: np.asarray(table[name], dtype=np.float64) for name in sizes if name in table}
-    order = np.argsort(code, kind="stable")
-    starts = np.flatnonzero(np.r_[True, np.diff(code[order]) != 0])
-    for chosen in np.split(order, starts[1:]):
-        first = chosen[0]
-        names = {name: str(table[name][first]) for name in labels}
+    for rows, names in alike(labels):
         yield (
-            chosen,
-            Query(**names, sizes={name: column[chosen] for name, column in numbers.items()}),
+            rows,
+            Query(**names, sizes={name: column[rows] for name, column in numbers.items()}),
         )
+
+
+def alike(labels: pl.DataFrame) -> list[tuple[NDArray[np.int64], dict[str, str]]]:
+    """Rows that share all labels, ascending, with those labels; in the order of the labels."""
+    import polars as pl
+
+    row = "\0row"  # a name that no column of names has
+    indexed = labels.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(row))
+    groups = indexed.group_by(labels.columns).agg(row).sort(labels.columns)
+    return [
+        (rows.to_numpy(), dict(zip(labels.columns, names, strict=True)))
+        for *names, rows in zip(*groups.get_columns(), strict=True)
+    ]
