@@ -99,24 +99,38 @@ def refit(
 def _with_stand_ins(model: Model, made: Fit) -> Fit:
     """Libraries that nobody measured, with the constants of the nearest that somebody did.
 
-    What a library's priors say of constants that no fit moves stays its own.
+    Constants follow what the priors of the two say: those that no fit moves stay the library's
+    own, the others are scaled by the ratio of the priors.
     """
     priors = _module_value(model, "PRIORS", {})
     libraries = dict(made.libraries)
+
+    def prior(library: str, constant: str) -> float:
+        return float(priors.get(library, {}).get(constant, model.own[constant].value))
+
     for name, others in _module_value(model, "STAND_INS", {}).items():
         near = next((other for other in others if other in made.libraries), None)
         if name in made.libraries or near is None:
             continue
+
+        def moved(values: FrozenMap[str, float], name: str = name, near: str = near) -> Any:
+            return FrozenMap(
+                {
+                    constant: prior(name, constant)
+                    if model.own[constant].spread < FIXED
+                    else value * (prior(name, constant) / prior(near, constant))
+                    for constant, value in values.items()
+                }
+            )
+
         known = made.libraries[near]
-        facts = {
-            constant: priors.get(name, {}).get(constant, prior.value)
-            for constant, prior in model.own.items()
-            if prior.spread < FIXED
-        }
         libraries[name] = replace(
             known,
-            description=f"Not measured: the constants of {near}.",
-            values=FrozenMap({**known.values, **facts}),
+            description=f"Not measured: after {near}.",
+            values=moved(known.values),
+            by_generation=FrozenMap(
+                {generation: moved(values) for generation, values in known.by_generation.items()}
+            ),
             devices=(),
         )
     return replace(made, libraries=FrozenMap(libraries))

@@ -47,8 +47,8 @@ MLA_LATENT = 512
 PADDED = (64, 96, 128, 192, 256, 512)
 """Head dimensions that kernels are compiled for; others are padded to the next."""
 
-TREES = 60
-LIMIT = 0.35
+TREES = 40
+LIMIT = 0.4
 
 SHARED: Mapping[str, Prior] = {}
 
@@ -111,6 +111,7 @@ class _Rates:
     warm: float
     """Bytes that stay in the cache from one replay to the next."""
     floor: float
+    host: float
     keys: int
     """Keys of a tile."""
 
@@ -133,7 +134,7 @@ def seconds(query: Query, target: Target, values: Values) -> Terms:
         ]
         found = tuple(np.concatenate(column) for column in zip(*parts, strict=True))  # type: ignore[assignment]
     total, compute, waiting, memory = found
-    latency = np.full(1, rates.floor)
+    latency = np.full(1, rates.floor + rates.host)
     return Terms(
         seconds=total,
         parts={"compute": compute, "memory": memory, "waiting": waiting, "latency": latency},
@@ -146,7 +147,7 @@ def _rates(query: Query, target: Target, values: Values) -> _Rates:
     peak = compute.matrix[target.matrix_format(query.dtype)] * values["matrix"] * clock
     lanes = compute.vector["fp32"] / 2 * clock
     launch = target.stack.launch
-    # Without a graph the host launches each kernel, and the device waits for it.
+    # Without a graph the host launches each kernel; a device that is faster waits for it.
     host = launch.host * round(values["launches"]) if target.stack.mode == "eager" else 0.0
     extra = values["cast"] if _narrow_cache(query) else 0.0
     return _Rates(
@@ -156,7 +157,8 @@ def _rates(query: Query, target: Target, values: Values) -> _Rates:
         dram=target.bandwidth,
         cache=max(target.cache_bandwidth * values["cache"], target.bandwidth),
         warm=WARM * target.cache,
-        floor=host + (values["launch"] + extra) * MICRO,
+        floor=(values["launch"] + extra) * MICRO,
+        host=host,
         keys=target.stack.attention.prefill_tile[1],
     )
 
@@ -205,7 +207,7 @@ def _chunk(query: Query, rates: _Rates, values: Values) -> tuple[Floats, Floats,
     memory = moved * per_byte
     written = key_bytes * (length / keys)
     beside = (values["query_passes"] * query_bytes + values["key_passes"] * written) * per_byte
-    total = rates.floor + beside + np.maximum(core, memory)
+    total = rates.floor + np.maximum(beside + np.maximum(core, memory), rates.host)
     if query.op == "attention_encoder":
         total = total + values["pad"] * MICRO * (width % 16 > 0)
     return total, work, core - work, memory + beside

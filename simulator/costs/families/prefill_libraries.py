@@ -19,10 +19,13 @@ _ENCODER = {"query_passes": 0.5, "key_passes": 0.5, "launches": 1.0}
 _WHOLE = {"skip": 0.2, "slack": 200.0}
 _ABSORBED = {"absorbed": 2.0, "packs": 3.0, "rows": 64.0, "least": 64.0}
 _MMA = {"rows": 64.0, "least": 64.0}
+# Tiles of wide heads leave the registers and the 100 KiB of local memory of small parts.
+_MMA_CONTEXT = {**_MMA, "launch": 11.0, "query_passes": 4.0, "middle": 1.3, "wide": 1.6}
 
 PRIORS: Mapping[str, Mapping[str, float]] = {
     "fa2-sglang": {"packs": 2},
     "fa2-vllm": {"packs": 2},
+    "sycl-vllm": {"packs": 2, "launches": 3},
     "fa3-sglang": _FA3,
     "fa3-sglang-fp8": {**_FA3, **_FP8},
     "fa3-vllm": _FA3,
@@ -37,8 +40,8 @@ PRIORS: Mapping[str, Mapping[str, float]] = {
     "trtllm-fmha-fp8": {"launch": 12, "query_passes": 4, **_FP8},
     "trtllm-gen": {"launch": 12, "query_passes": 4, **_GEN},
     "trtllm-gen-fp8": {"launch": 12, "query_passes": 4, **_GEN, **_FP8},
-    "trtllm-mma": {"launch": 11, "query_passes": 4, **_MMA},
-    "trtllm-mma-fp8": {"launch": 11, "query_passes": 4, **_MMA, **_FP8},
+    "trtllm-mma": _MMA_CONTEXT,
+    "trtllm-mma-fp8": {**_MMA_CONTEXT, "matrix": 0.45},
     "fa2-encoder": {"launch": 5, **_ENCODER},
     "fa3-encoder": {"launch": 7, "rows": 192, "least": 192, **_ENCODER},
     "fa4-encoder": {"launch": 4, **_GEN, **_ENCODER},
@@ -48,7 +51,7 @@ PRIORS: Mapping[str, Mapping[str, float]] = {
     "trtllm-plain-encoder": {"launch": 10, "odd": 3, **_MMA, **_ENCODER},
     "trtllm-mma-encoder": {"launch": 9, **_MMA, **_ENCODER},
     "fa3-mla": {"launch": 11, **_ABSORBED},
-    "triton-mla": {"launch": 8, "vector": 10, **_ABSORBED},
+    "triton-mla": {"launch": 8, "vector": 10, "matrix": 0.35, **_ABSORBED},
     "trtllm-gen-mla-sglang": {"launch": 12, **_GEN},
     "trtllm-gen-mla": {"launch": 13, **_GEN},
     "trtllm-fmha-mla": {"launch": 13},
@@ -58,6 +61,7 @@ PRIORS: Mapping[str, Mapping[str, float]] = {
 STAND_INS: Mapping[str, tuple[str, ...]] = {
     "fa2-sglang": ("fa2-vllm", "fa3-sglang"),
     "fa2-vllm": ("fa2-sglang", "fa3-vllm"),
+    "sycl-vllm": ("fa2-vllm",),
     "fa3-sglang": ("fa2-sglang", "trtllm-gen-sglang"),
     "fa3-sglang-fp8": ("trtllm-gen-sglang-fp8",),
     "fa3-vllm": ("fa2-vllm", "trtllm-gen-vllm"),
@@ -93,12 +97,13 @@ STAND_INS: Mapping[str, tuple[str, ...]] = {
 
 DESCRIPTIONS: Mapping[str, str] = {
     "fa2-sglang": "FlashAttention on mma.sync with SGLang's paged cache.",
-    "fa2-vllm": "FlashAttention-2 with vLLM's paged cache, and its port to Xe2.",
+    "fa2-vllm": "FlashAttention-2 with vLLM's paged cache.",
+    "sycl-vllm": "Flash attention on SYCL with vLLM's paged cache.",
     "fa3-sglang": "FlashAttention-3 with SGLang's paged cache.",
     "fa3-sglang-fp8": "FlashAttention-3 in fp8 with SGLang's paged cache.",
     "fa3-vllm": "FlashAttention-3 with vLLM's paged cache; FA4 for a head dimension of 512.",
     "trtllm-gen-sglang": "trtllm-gen kernels of FlashInfer in SGLang.",
-    "trtllm-gen-sglang-fp8": "trtllm-gen kernels of FlashInfer in fp8 in SGLang, Q quantised inside.",
+    "trtllm-gen-sglang-fp8": "trtllm-gen kernels of FlashInfer in fp8 in SGLang, quantising Q.",
     "trtllm-gen-vllm": "trtllm-gen prefill kernels of FlashInfer in vLLM.",
     "trtllm-gen-decode-vllm": "trtllm-gen decode kernels, which vLLM takes for single tokens.",
     "flashinfer-sglang": "FlashInfer's FA2 kernels in SGLang.",
@@ -116,7 +121,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "triton-encoder": "Triton attention without a cache.",
     "trtllm-fmha-encoder": "TensorRT-LLM attention without a cache on wgmma.",
     "trtllm-gen-encoder": "TensorRT-LLM attention without a cache on tcgen05.",
-    "trtllm-plain-encoder": "What TensorRT-LLM falls back to where trtllm-gen lacks the head dimension.",
+    "trtllm-plain-encoder": "TensorRT-LLM where trtllm-gen lacks the head dimension.",
     "trtllm-mma-encoder": "TensorRT-LLM attention without a cache on mma.sync.",
     "fa3-mla": "FlashAttention-3 on MLA latents in SGLang, absorbed.",
     "triton-mla": "Triton on MLA latents in SGLang, absorbed.",
