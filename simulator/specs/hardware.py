@@ -13,7 +13,7 @@ from pydantic import BeforeValidator
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
-from simulator.specs.fields import Amount, Checked, Count, Share, Some, Width
+from simulator.specs.fields import Amount, Checked, Count, Flag, Share, Some, Width
 from simulator.specs.frozen import FrozenMap
 from simulator.specs.precision import FormatName
 from simulator.units import (
@@ -74,6 +74,8 @@ class Compute(Checked):
     """The highest clock that the device runs at, where it is above ``clock``."""
     held_clock: Hertz | None = None
     """The clock held under sustained matrix load, where it was measured."""
+    threads: Count | None = None
+    """Threads that one unit holds at once, all blocks."""
     dies: Count = 1
     """Compute dies that each have their own share of the units."""
     matrix: FrozenMap[FormatName, FlopsPerClock]
@@ -136,7 +138,15 @@ class Link:
     bandwidth: BytesPerSecond
     links: Count = 1
     achieved: Share | None = None
+    """What one device sends to another, as a fraction of ``bandwidth``."""
     latency: Seconds | None = None
+    """One step of a collective, from a device that has its data to the next that has it."""
+    peers: Count | None = None
+    """Devices that the link joins in one hop, this one included: 2 for a bridge, 8 for a board."""
+    shared: Share | None = None
+    """What each of more than two devices keeps of ``achieved`` when all send at once (PCIe)."""
+    reduces: Flag = False
+    """The switch that it leads to can add (NVLink SHARP)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
