@@ -30,6 +30,9 @@ class Launch:
     """Idle time of the device between two kernels of one stream."""
     graph: Pause
     """Time to launch a captured graph, once per step."""
+    calls: FrozenMap[str, Pause] = field(default_factory=FrozenMap)
+    """Time outside the kernel in one eager call that the host waits for, by operator, as the
+    campaigns that timed such calls published it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
