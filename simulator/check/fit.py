@@ -157,9 +157,21 @@ def fit(
     """Levenberg-Marquardt on the logarithms, derivatives by differences.
 
     All libraries are perturbed at once, since a row depends on one library alone: a step costs as
-    many evaluations as a model has names of constants, however many libraries there are.
+    many evaluations as a model has names of constants, however many libraries there are. Where no
+    constant is shared, nothing ties the libraries together and each is fitted alone.
     """
     priors = priors or {}
+    libraries = sorted({sample.library for sample in data})
+    if not model.shared and len(libraries) > 1:
+        return _join(
+            fit(
+                model,
+                [sample for sample in data if sample.library == library],
+                priors=priors,
+                steps=steps,
+            )
+            for library in libraries
+        )
     constants = start(model, data, priors)
     index, means, widths, low, high = _layout(model, constants)
     x = _pack(constants, index)
@@ -347,16 +359,41 @@ def _finish(model: Model, data: Sequence[Sample], constants: Constants, loss: fl
             by_generation=FrozenMap(special),
             devices=tuple(sorted(devices[library])),
         )
-    mean = {name: np.mean([own[name] for own in constants.own.values()]) for name in model.own}
-    libraries[UNKNOWN] = FittedLibrary(
-        description="Mean of the measured libraries, for one that was not measured.",
-        values=FrozenMap({name: _round(np.exp(value)) for name, value in mean.items()}),
-    )
+    libraries[UNKNOWN] = _unknown(libraries)
     return Fitted(
         shared={name: _round(np.exp(value)) for name, value in constants.shared.items()},
         libraries=libraries,
         rows=sum(len(sample.log_time) for sample in data),
         loss=loss,
+    )
+
+
+def _unknown(libraries: Mapping[str, FittedLibrary]) -> FittedLibrary:
+    logs = [
+        {name: np.log(value) for name, value in one.values.items()} for one in libraries.values()
+    ]
+    return FittedLibrary(
+        description="Mean of the measured libraries, for one that was not measured.",
+        values=FrozenMap(
+            {name: _round(np.exp(np.mean([one[name] for one in logs]))) for name in logs[0]}
+        ),
+    )
+
+
+def _join(parts: Iterable[Fitted]) -> Fitted:
+    """Fits of single libraries as one."""
+    found = list(parts)
+    libraries = {
+        name: library
+        for part in found
+        for name, library in part.libraries.items()
+        if name != UNKNOWN
+    }
+    return Fitted(
+        shared={},
+        libraries={**libraries, UNKNOWN: _unknown(libraries)},
+        rows=sum(part.rows for part in found),
+        loss=sum(part.loss for part in found),
     )
 
 

@@ -185,8 +185,8 @@ def _chunk(query: Query, rates: _Rates, values: Values) -> tuple[Floats, Floats,
     packs = round(values["packs"])
     if packs < 3:
         group = np.where(length == 1, group, 1.0) if packs == 2 else np.ones(1)
-    least = values["least"]
-    rows = np.minimum(least * np.ceil(length * group / least), values["rows"])
+    least, most = round(values["least"]), round(values["rows"])
+    rows = np.minimum(least * np.ceil(length * group / least), float(most))
     tiles = np.ceil(length * group / rows)
     seen, longest = _scores(query, rates, values, tiles, rows / group, keys)
     streams = batch * heads / group
@@ -243,7 +243,8 @@ def _scores(
     if query.op == "attention_encoder":
         return tiles * most, most
     before = keys - query["seq_q"] + np.maximum(block - step, 0) / 2
-    seen = np.minimum(tiles * (before + step * (tiles + 1) / 2), tiles * most)
+    # The mean rounding of ``before`` falls short where all tiles end in the first block.
+    seen = tiles * np.clip(before + step * (tiles + 1) / 2, block, most)
     if query.op == "mla_context" or not (query["window"] > 0).any():
         return seen, most
     window = query["window"]
