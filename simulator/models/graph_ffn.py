@@ -79,6 +79,7 @@ def experts(model: Transformer, net: MoE, step: Step) -> Iterator[Op]:
         b=weight,
         out=model.activation_format,
         bias=net.bias,
+        half="gate_up" if net.gated else "up",
     )
     yield _activation(model, "moe.act", routed, net.width, net.gated, net.activation)
     if operand != model.activation_format:
@@ -99,6 +100,7 @@ def experts(model: Transformer, net: MoE, step: Step) -> Iterator[Op]:
         b=weight,
         out=model.activation_format,
         bias=net.bias,
+        half="down" if net.gated else "plain_down",
     )
     yield Pointwise(
         name="moe.combine",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +72,9 @@ class GroupedMatmul(TensorOp):
     b: str = "bf16"
     out: str = "bf16"
     bias: bool = False
+    half: Literal["up", "gate_up", "down", "plain_down"] | None = None
+    """Which product of a feed-forward network of experts it is; the second one of a network whose
+    first is not gated is ``plain_down``. None for a product that is no part of one."""
 
     def __post_init__(self) -> None:
         self.require(min(self.counts, default=0) >= 0, f"counts are {self.counts}")

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 
 import numpy as np
 
@@ -25,7 +26,6 @@ from simulator.models.arithmetic import weight_bytes_by_part
 from simulator.models.graph import Step, build_graph
 from simulator.models.graph_unet import build_unet_graph
 from simulator.ops.op import GraphSegment, Op, OpGraph
-from simulator.ops.pointwise import Pointwise
 from simulator.result import (
     Basis,
     Bound,
@@ -275,7 +275,7 @@ def fused(graph: OpGraph, stack: Stack) -> OpGraph:
             ops=tuple(
                 op
                 for op in segment.ops
-                if not (isinstance(op, Pointwise) and op.function in stack.fused)
+                if not any(fnmatchcase(op.name, pattern) for pattern in stack.fused)
             ),
         )
         for segment in graph.segments

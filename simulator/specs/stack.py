@@ -93,7 +93,8 @@ class Stack(Checked):
     """The kernel libraries that run, by family, then framework, then ``op.dtype``, ``op``,
     ``dtype`` or ``default`` (the first of these that is there). The first rule whose sizes hold."""
     fused: tuple[str, ...] = ()
-    """Pointwise functions that run inside a neighbouring kernel and are no launch of their own."""
+    """Operators by name, with wildcards, that run inside a neighbouring kernel and are no launch of
+    their own: what its measured time contains."""
     launch: Launch
     mode: Literal["graph", "eager"] = "graph"
     fill: Pause

@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
+from simulator.costs.families.experts import layer_seconds
 from simulator.costs.families.library import REFERENCE, distance, split, values_for
-from simulator.costs.families.model import Query, model_of
-from simulator.costs.families.of_op import query_of
+from simulator.costs.families.model import Query, Terms, Values, model_of
+from simulator.costs.families.of_op import layer_of, query_of, share_of_layer
 from simulator.costs.target import Target
+from simulator.ops.matmul import GroupedMatmul
 from simulator.ops.op import Op
 from simulator.result import Bound
 from simulator.tables.predict import shipped_fit, spread
@@ -38,8 +42,20 @@ def alone(op: Op, target: Target) -> Alone | None:
 
     Never below what the device's peaks allow.
     """
-    query = query_of(op)
+    query = layer_of(op) if isinstance(op, GroupedMatmul) else query_of(op)
     return None if query is None else _answer(query, op, target)
+
+
+def _terms(op: Op, query: Query, target: Target, values: Values) -> tuple[Terms, float]:
+    """What the model says, and the share of it that is this operator's."""
+    if isinstance(op, GroupedMatmul):
+        hidden, inter = float(query["hidden"][0]), float(query["inter"][0])
+        counts = np.array([op.counts], dtype=np.float64)
+        gated = bool(query["gated"][0])
+        return layer_seconds(
+            counts, hidden, inter, query.dtype, gated, target, values
+        ), share_of_layer(op)
+    return model_of(query.op).seconds(query, target, values), 1.0
 
 
 def _answer(query: Query, op: Op, target: Target) -> Alone | None:
@@ -51,17 +67,17 @@ def _answer(query: Query, op: Op, target: Target) -> Alone | None:
         return None
     for part in split(target.stack, model.name, query):
         fit = shipped_fit(model.name)
-        terms = model.seconds(query, target, values_for(fit, part.library, target.stack))
+        terms, share = _terms(op, query, target, values_for(fit, part.library, target.stack))
         far = distance(fit, part.library, target)
         lower, upper = spread(fit, query.op, far)
         return Alone(
-            seconds=max(float(terms.seconds[0]), floor(op, target)),
+            seconds=max(share * float(terms.seconds[0]), floor(op, target)),
             lower=lower,
             upper=upper,
             distance=far,
             family=model.family,
             library=part.library,
-            parts={name: float(value.flat[0]) for name, value in terms.parts.items()},
+            parts={name: share * float(np.ravel(value)[0]) for name, value in terms.parts.items()},
         )
     return None
 

@@ -11,7 +11,7 @@ from simulator.costs.families.library import REFERENCE
 from simulator.costs.families.model import Query
 from simulator.ops.attention import Attention
 from simulator.ops.conv import Conv2d
-from simulator.ops.matmul import Matmul
+from simulator.ops.matmul import GroupedMatmul, Matmul
 from simulator.ops.op import Op
 from simulator.ops.pointwise import Pointwise
 
@@ -51,6 +51,26 @@ def query_of(op: Op) -> Query | None:
     if isinstance(op, Pointwise):
         return _pointwise(op)
     return None
+
+
+def layer_of(op: GroupedMatmul) -> Query | None:
+    """The layer of experts that a grouped product is half of, without its counts: what chooses
+    the library; None for a product that is no part of one."""
+    if op.half is None:
+        return None
+    first = op.half in ("up", "gate_up")
+    hidden = op.k if first else op.n
+    gated = op.half in ("gate_up", "down")
+    inter = (op.n // 2 if gated else op.n) if first else op.k
+    return _query(
+        "moe", product_format(op.a, op.b), tokens=op.rows, hidden=hidden, inter=inter,
+        experts=len(op.counts), topk=1, ep=1, tp=1, gated=gated,
+    )  # fmt: skip
+
+
+def share_of_layer(op: GroupedMatmul) -> float:
+    """Share of the weights of both products that one of them has."""
+    return {"gate_up": 2 / 3, "down": 1 / 3}.get(op.half or "", 0.5)
 
 
 def _query(op: str, dtype: str, kv_dtype: str = "", **sizes: float) -> Query:
