@@ -92,7 +92,8 @@ def _layer(
     a, w = (number_format(name) for name in _OPERANDS.get(dtype, (dtype, dtype)))
     a_bytes, w_bytes = a.bits_per_element / 8, w.bits_per_element / 8
     clock = target.accelerator.compute.clock
-    unit = target.matrix_peak(target.matrix_format(a.name, w.name))
+    peak = target.matrix_peak(target.matrix_format(a.name, w.name))
+    unit = min(peak * values["rate"], values["most"] * clock)
     bandwidth = target.bandwidth * values["memory"]
     wide = inter * (1 + (gated > 0))
     parts: dict[Bound, Floats] = {}
@@ -129,7 +130,7 @@ def _grouped(
     """
     stream = (work.active * n * k * w + work.pairs * (k * a + 2 * n)) / bandwidth
     edge, soft = values["edge"], values["soft"]
-    compute = 2 * (_ROWS + edge) * (_COLS + edge) / (unit * values["rate"])
+    compute = 2 * (_ROWS + edge) * (_COLS + edge) / unit
     fill = (_ROWS * a + _COLS * w) / (values["fill"] * clock)
     step = np.sqrt(compute**2 + fill**2)
     lost = values["wave"] * values["tile"] / clock
@@ -168,6 +169,27 @@ def features(query: Query) -> Mapping[str, Floats]:
     }
 
 
+_MARLIN = {"rate": 0.8, "most": 1000.0}
+_UNTUNED = {"rate": 0.15, "memory": 0.19}
+UNTUNED = (
+    "sglang-flashinfer-cutlass-untuned-plain-bf16",
+    "vllm-flashinfer-cutlass-untuned-fp8",
+    "vllm-flashinfer-cutlass-untuned-plain-fp8",
+)
+PRIORS: Mapping[str, Mapping[str, float]] = {
+    # Marlin multiplies in registers: the rate of Ampere's instructions on every later generation.
+    "sglang-marlin-w4a16_int4": _MARLIN,
+    "sglang-marlin-w4a16_mxfp4": _MARLIN,
+    "vllm-marlin-w4a16_int4": _MARLIN,
+    "vllm-marlin-w4a16_mxfp4": _MARLIN,
+    "vllm-marlin-early-w4a16_int4": _MARLIN,
+    "vllm-marlin-plain-w4a16_int4": _MARLIN,
+    **dict.fromkeys(UNTUNED, _UNTUNED),
+}
+"""What single libraries start from in a fit."""
+
+TREES, LIMIT = 250, 0.45
+
 MODEL = Model(
     name="experts",
     family="moe",
@@ -187,6 +209,8 @@ MODEL = Model(
     own={
         # Share of the matrix peak.
         "rate": Prior(value=0.6, spread=0.5, by_generation=0.2, low=0.02, high=2.0),
+        # FLOP per clock and unit that the library's matrix instructions end at, whatever the peak.
+        "most": Prior(value=1e6, spread=0.3, low=100, high=1e7),
         # Clocks of everything that is neither product: choosing, sorting, launches.
         "fixed": Prior(value=25000, spread=0.7, by_generation=0.3, low=100, high=1e6),
         # Share of the reachable bandwidth at which weights stream.
