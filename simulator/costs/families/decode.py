@@ -43,9 +43,6 @@ MLA_VALUE = 512
 """Width of the latent that MLA reads as value; its key is ``head_dim`` wide, rotary part included
 (DeepSeek-V2, arXiv 2405.04434)."""
 
-TILE = 64.0
-"""Tokens that a block reads at a time."""
-
 REFERENCE_CLOCK = 1.83e9
 """Clock at which fixed times are stated; half of each runs at the device's clock."""
 
@@ -69,6 +66,8 @@ OWN: Mapping[str, Prior] = {
     "part": Prior(value=0.02, spread=1.0, by_generation=0.2),
     "setup": Prior(value=1.5, spread=0.7, by_generation=0.2),
     "block": Prior(value=0.2, spread=1.0, by_generation=0.2),
+    # Tokens below which a part takes no less time.
+    "chunk": Prior(value=128.0, spread=0.7, by_generation=0.1, low=8, high=4096),
     # Bytes per clock that one block keeps in flight, and blocks on one unit at a time.
     "rate": Prior(value=15.0, spread=0.6, by_generation=0.2, low=0.5, high=128),
     "resident_blocks": Prior(value=2.0, spread=0.4, by_generation=0.1, low=0.5, high=8),
@@ -85,10 +84,12 @@ OWN: Mapping[str, Prior] = {
     # An 8-bit cache under wider products: bytes moved more for each byte of it, and microseconds.
     "widen": Prior(value=0.3, spread=1.0, by_generation=0.3),
     "cast": Prior(value=0.5, spread=1.0, by_generation=0.3),
+    # What it does to the time of products and scores.
+    "narrow": Prior(value=1.0, spread=0.4, by_generation=0.2, low=0.2, high=5),
     # Bytes read per byte of a 16-bit cache, where a kernel keeps it narrower.
     "stored": Prior(value=1.0, spread=0.03, by_generation=0.2, low=0.5, high=1.2),
-    # Share of what lies before a sliding window that is skipped.
-    "skip": Prior(value=0.98, spread=0.1, by_generation=0.1, low=0.02, high=1.0),
+    # Share of what lies before a sliding window that is read all the same.
+    "beyond": Prior(value=0.002, spread=1.5, by_generation=0.3, high=1.0),
     # Facts of the kernel, which no fit moves: query heads of one block (1: each head reads the
     # cache by itself), most parts, query rows that the matrix units pad to, launches.
     "rows": Prior(value=64, spread=1e-4),
@@ -177,13 +178,14 @@ def _chunk(query: Query, rates: _Rates, values: Values) -> tuple[Floats, Floats,
     if not mla:
         window = query["window"]
         hidden = np.where(window > 0, np.maximum(length - window, 0), 0)
-        length = length - values["skip"] * hidden
+        length = length - (1 - values["beyond"]) * hidden
 
     group = heads / key_heads
     each = np.minimum(group, values["rows"])  # query heads of one block
     blocks = batch * key_heads * np.ceil(group / each)
     rows = np.maximum(each, values["padded"])
-    busy = rows * ((width + value_width) * rates.product + rates.score) + token / rates.port
+    busy = rows * ((width + value_width) * rates.product + rates.score)
+    busy = (busy * values["narrow"] if narrow else busy) + token / rates.port
     alone = token / rates.block
     cache_bytes = batch * key_heads * length * token
     query_bytes = 2 * batch * heads * (width + value_width)
@@ -209,9 +211,9 @@ def _split(
     that waits for its loads. ``partial``: seconds of one part's result through the cache.
     """
     parts = PARTS[: np.searchsorted(PARTS[:, 0], values["parts"], side="right")]
-    tokens = TILE * np.ceil(length / (TILE * parts))
+    tokens = np.maximum(length / parts, np.minimum(length, values["chunk"]))
     shared = values["block"] * rates.scale + tokens * busy
-    one = values["setup"] * rates.scale + tokens * (busy + alone)
+    one = values["setup"] * rates.scale + tokens * np.maximum(values["resident_blocks"] * busy, alone)
     deal = blocks * parts / rates.units
     core = np.maximum(
         _waves(deal / values["resident_blocks"], values) * one, _waves(deal, values) * shared

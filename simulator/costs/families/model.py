@@ -46,9 +46,12 @@ class Query:
         return len(next(iter(self.sizes.values())))
 
     def __getitem__(self, column: str) -> Floats:
-        """A column of sizes; ``group`` is derived: query heads of each key-value head."""
-        if column == "group" and column not in self.sizes:
+        """A column of sizes, or what rules ask of them: ``group``, the query heads of each
+        key-value head, and ``cache_bits``, 8 where the cache is narrower than the products."""
+        if column == "group":
             return self.sizes["heads"] / self.sizes["kv_heads"]
+        if column == "cache_bits":
+            return np.full(self.rows, 8.0 if self.kv_dtype == "fp8" else 16.0)
         return self.sizes[column]
 
     def take(self, chosen: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Query:
