@@ -299,6 +299,55 @@ def predict(
         sys.stderr.write(f"note: {note}\n")
 
 
+@app.command()
+def validate(
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="Measured tables; TILECAST_DATA by default."),
+    ] = None,
+    family: Annotated[
+        str | None, typer.Option("--family", help="Only this family; all by default.")
+    ] = None,
+    without_device: Annotated[
+        bool,
+        typer.Option("--leave-one-device-out", help="Also refit without each device. Slow."),
+    ] = False,
+    without_generation: Annotated[
+        bool,
+        typer.Option("--leave-one-generation-out", help="Also refit without each generation."),
+    ] = False,
+    refit: Annotated[
+        str | None,
+        typer.Option("--refit", metavar="MODEL", help="First fit a model anew and write its fit."),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="DIR", help="Write Markdown and pictures to DIR."),
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Hold the predictions against measured data that no fit saw."""
+    import sys
+
+    from simulator.cli.validate import as_data, fit_again, print_studies, studies, write_page
+
+    if refit is not None:
+        fit_again(refit, data)
+    ways = [
+        way
+        for way, asked in (("device", without_device), ("generation", without_generation))
+        if asked
+    ]
+    found = studies(data, family, ways, report)
+    if json is not None:
+        _write_json(as_data(found), json)
+    written = write_page(found, report) if report is not None else []
+    if json != "-":
+        print_studies(found, sys.stdout)
+    if written:
+        sys.stderr.write(f"report: {', '.join(str(path) for path in written)}\n")
+
+
 def _write_json(data: Any, target: str) -> None:
     """Write ``data`` whole or not at all; ``-`` is standard output.
 

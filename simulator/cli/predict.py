@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from simulator.api import make_target
+from simulator.cli.sheet import put, width
 from simulator.costs.target import Target
 from simulator.errors import InputError
 from simulator.report import numbers, palette
@@ -86,12 +86,9 @@ def as_data(found: Found) -> dict[str, Any]:
 
 def print_answer(found: Found, stream: TextIO) -> None:
     """The first rows as a table of the terminal's width, 80 columns elsewhere."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    terminal = stream.isatty()
-    width = max(60, shutil.get_terminal_size().columns) if terminal else 80
     shown = found.frame.head(ROWS)
     answers = {name: values[:ROWS].tolist() for name, values in found.answer.columns.items()}
     unit, latency = numbers.column([value / MICRO for value in answers["latency_us"]], "s")
@@ -109,7 +106,7 @@ def print_answer(found: Found, stream: TextIO) -> None:
         + len("latency")
         + sum(max(map(len, cells), default=0) for cells in (latency, ends, [str(shown.height)]))
     )
-    room = max(16, width - fixed - 4)
+    room = max(16, width(stream) - fixed - 4)
     table.add_row(*(Text(head, "dim") for head in ("", "operator", unit, "80 %", "bound")))
     cells = zip(_shapes(shown), numbers.align(latency), ends, answers["bound_by"], strict=True)
     for place, (shape, value, interval, bound) in enumerate(cells, start=1):
@@ -122,11 +119,7 @@ def print_answer(found: Found, stream: TextIO) -> None:
         )
     device, stack = found.target.accelerator.name, found.target.stack.name
     stream.write(f"{found.family} on {device}, {stack}\n")
-    console = Console(
-        file=stream, width=width, force_terminal=terminal, markup=False, highlight=False,
-        emoji=False, no_color=None if terminal else True,
-    )  # fmt: skip
-    console.print(table)
+    put(stream, table)
     if found.frame.height > ROWS:
         more = found.frame.height - ROWS
         stream.write(f"and {more:,} more rows; -o FILE writes all of them\n")

@@ -156,6 +156,18 @@ def utilisation(fraction: float | None) -> str:
     return f"{100 * fraction:.{1 if fraction >= 0.00995 else 2}f} %"
 
 
+def points(fraction: float | None) -> str:
+    """A fraction in percent without the sign, one decimal below 100.
+
+    >>> points(0.0834), points(1.5), points(None)
+    ('8.3', '150', '-')
+    """
+    if fraction is None or not math.isfinite(fraction):
+        return ABSENT
+    percent = 100 * fraction
+    return f"{percent:.1f}" if abs(percent) < 99.95 else f"{percent:,.0f}"
+
+
 def length(fraction: float) -> str:
     """A fraction of a line as a CSS length; not for readers."""
     return f"{100 * min(1.0, max(0.0, fraction)):.4f}%"

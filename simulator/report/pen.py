@@ -41,7 +41,7 @@ def draw(picture: Picture) -> Figure:
     from matplotlib.lines import Line2D
     from matplotlib.transforms import Affine2D
 
-    with _style():
+    with style():
         figure = Figure(figsize=(picture.width / 72, picture.height / 72), facecolor=palette.PAPER)
         frame = _axes(figure, picture, picture.x, (picture.y.start, picture.y.length))
         frame.set_ylim(picture.y.low, picture.y.high)
@@ -150,7 +150,7 @@ def svg(figure: Figure, picture: Picture) -> str:
         "Title": picture.title,
         "Description": picture.caption,
     }
-    with _style():
+    with style():
         figure.savefig(sheet, format="svg", metadata=metadata)
     return sheet.getvalue()
 
@@ -159,13 +159,13 @@ def png(figure: Figure, picture: Picture) -> bytes:
     """The figure as a PNG of moderate size."""
     sheet = io.BytesIO()
     metadata = {"Software": None, "Title": picture.title, "Description": picture.caption}
-    with _style():
+    with style():
         figure.savefig(sheet, format="png", dpi=DPI, metadata=metadata)
     return sheet.getvalue()
 
 
 @contextmanager
-def _style() -> Iterator[None]:
+def style() -> Iterator[None]:
     """Our own settings whatever the user's are; a letter that the font lacks is no news."""
     import matplotlib
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,7 +98,10 @@ def _text(path: Path, data: bytes) -> bytes:
 def _read_csv(path: Path, data: bytes) -> pl.DataFrame:
     import polars as pl
 
-    first = data.lstrip(b"\r\n").partition(b"\n")[0].decode()
+    data = data.strip(b"\r\n") + b"\n"
+    if b'"' not in data:
+        data = re.sub(rb"\n(\r?\n)+", b"\n", data)  # blank lines are no rows
+    first = data.partition(b"\n")[0].decode()
     separator = max(",;\t", key=first.count)
     header = next(csv.reader([first.rstrip("\r")], delimiter=separator), [])
     names = [name.strip() for name in header]
@@ -108,10 +112,7 @@ def _read_csv(path: Path, data: bytes) -> pl.DataFrame:
         raise _fault(path, f"column {twice[0]!r} is there twice", "keep one of them", line=1)
     try:
         frame = pl.read_csv(
-            io.BytesIO(data.lstrip(b"\r\n")),
-            separator=separator,
-            infer_schema=False,
-            has_header=True,
+            io.BytesIO(data), separator=separator, infer_schema=False, has_header=True
         )
     except pl.exceptions.PolarsError as error:
         line = _ragged(data, separator, len(names))
@@ -120,7 +121,7 @@ def _read_csv(path: Path, data: bytes) -> pl.DataFrame:
         found = f"has more than {len(names)} cells"
         raise _fault(path, found, "write one cell per column", line=line) from None
     frame.columns = names
-    return frame.filter(~pl.all_horizontal(pl.all().is_null())) if len(names) > 1 else frame
+    return frame
 
 
 def _ragged(data: bytes, separator: str, width: int) -> int | None:
