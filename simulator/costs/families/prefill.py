@@ -19,17 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.costs.families.model import Column, Floats, Model, Prior, Query, Terms, Values
-from simulator.costs.families.prefill_libraries import (
-    DESCRIPTIONS as DESCRIPTIONS,
-)
-from simulator.costs.families.prefill_libraries import (
-    PRIORS as PRIORS,
-)
-from simulator.costs.families.prefill_libraries import (
-    STAND_INS as STAND_INS,
-)
+from simulator.costs.families.prefill_libraries import DESCRIPTIONS, PRIORS, STAND_INS
 from simulator.costs.target import Target
 from simulator.specs.precision import number_format
+
+__all__ = ["DESCRIPTIONS", "MODEL", "PRIORS", "STAND_INS", "features", "seconds"]
 
 MICRO = 1e-6
 CHUNK = 4096
@@ -38,19 +32,18 @@ CHUNK = 4096
 MLA_VALUE = 128
 """Value width of MLA, whose query and key are ``head_dim`` wide (DeepSeek-V2, arXiv 2405.04434)."""
 
-WARM = 0.6
-"""Share of the cache that operands read again by the next replay may fill and still stay."""
-
 MLA_LATENT = 512
 """Width of its latent, which is key and value of the absorbed form."""
+
+WARM = 0.6
+"""Share of the cache that operands read again by the next replay may fill and still stay."""
 
 PADDED = (64, 96, 128, 192, 256, 512)
 """Head dimensions that kernels are compiled for; others are padded to the next."""
 
 TREES = 40
 LIMIT = 0.4
-
-SHARED: Mapping[str, Prior] = {}
+"""Size of the learned residual, and the largest correction of the logarithm."""
 
 OWN: Mapping[str, Prior] = {
     # Time that is there for the smallest shape; what an 8-bit cache under wider products adds, and
@@ -111,7 +104,9 @@ class _Rates:
     warm: float
     """Bytes that stay in the cache from one replay to the next."""
     floor: float
+    """There for the smallest shape, on top of all else."""
     host: float
+    """Between the launches of an operator, beside what the device does."""
     keys: int
     """Keys of a tile."""
 
@@ -291,7 +286,7 @@ MODEL = Model(
         "attention_encoder": _CORE,
         "mla_context": _CORE,
     },
-    shared=SHARED,
+    shared={},
     own=OWN,
     seconds=seconds,
     features=features,
