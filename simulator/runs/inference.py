@@ -85,7 +85,10 @@ def run_inference(scenario: Scenario, memo: Memo | None = None) -> Result:
     products = [op for op in ops if op.kind not in ("pointwise", "launch")]
     formats = sorted({op.format for op in products})
     efficiency = scenario.stack.matmul.efficiency
-    behind = numbers_behind(scenario, formats)
+    fitted = [known for one in passes for known in one.fitted.values()]
+    behind = numbers_behind(
+        scenario, formats, filter(None, fitted), tiled=any(known is None for known in fitted)
+    )
     rent = scenario.hardware.price.rent if scenario.hardware.price else None
     image = scenario.phase == "denoise"
     return Result(

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from simulator.result import Basis, Bound
 from simulator.specs.hardware import BASES
 from simulator.specs.scenario import Scenario
+from simulator.tables.alone import Alone
+from simulator.tables.predict import shipped_fit
 
 
-def numbers_behind(scenario: Scenario, formats: list[str]) -> tuple[Basis, ...]:
-    """The spec numbers that this run used, with their sources.
+def numbers_behind(
+    scenario: Scenario, formats: list[str], fitted: Iterable[Alone], *, tiled: bool
+) -> tuple[Basis, ...]:
+    """The spec numbers and fits that this run used, with their sources.
 
-    Rates of other number formats, links, power and prices are left out: they had no say.
+    Rates of other number formats, links, power and prices are left out: they had no say. Nor had
+    the stack's tile library where no operator was ``tiled`` alone: fits set the time.
     """
     hardware, stack = scenario.hardware, scenario.stack
     dram = hardware.dram
@@ -31,8 +36,10 @@ def numbers_behind(scenario: Scenario, formats: list[str]) -> tuple[Basis, ...]:
     of_stack = [
         "launch.gap",
         "launch.graph" if stack.mode == "graph" else "launch.host",
-        "fill",
         "framework_memory",
+    ]
+    of_tiles = [
+        "fill",
         "matmul.tiles",
         "matmul.split_k",
         "matmul.multicast",
@@ -43,6 +50,8 @@ def numbers_behind(scenario: Scenario, formats: list[str]) -> tuple[Basis, ...]:
             for name in formats
         ),
     ]
+    if tiled:
+        of_stack += of_tiles
     if dram.achieved is None:
         of_stack.append("bandwidth")
     numbers = [
@@ -54,8 +63,24 @@ def numbers_behind(scenario: Scenario, formats: list[str]) -> tuple[Basis, ...]:
         for entry in provenance
         if entry.path in wanted
     ]
+    numbers += sorted({_fit_behind(known) for known in fitted}, key=lambda basis: basis.path)
     numbers.append(Basis(path=scenario.model.name, source="workload", basis=scenario.model.basis))
     return tuple(numbers)
+
+
+_FAR: dict[str, str] = {"same": "measured", "sibling": "derived", "new": "estimated"}
+"""How far constants of a kernel library can be trusted, by where it was measured."""
+
+
+def _fit_behind(known: Alone) -> Basis:
+    """The fit behind a fitted time: measured here, on a sibling, or carried to a new generation."""
+    fit = shipped_fit(known.model)
+    devices = fit.libraries[known.library].devices if known.library in fit.libraries else ()
+    where = ", ".join(devices) or "no device"
+    source = f"fit of {fit.date} to {fit.rows:,} rows; this library on {where}"
+    return Basis(
+        path=f"fits.{known.model}.{known.library}", source=source, basis=_FAR[known.distance]
+    )
 
 
 _CACHE = ("capacity", "bandwidth", "per_clock")
@@ -77,6 +102,7 @@ _DECIDES: tuple[tuple[str, tuple[Bound, ...]], ...] = (
     ("memory.", ("memory",)),
     ("launch.", ("latency",)),
     ("fill", ("latency",)),
+    ("fits.", ("compute", "memory", "cache", "latency", "waiting")),
     ("matmul.efficiency", ("compute",)),
     ("attention.efficiency", ("compute",)),
     ("matmul.multicast", ("cache",)),
@@ -96,7 +122,7 @@ def weakest(numbers: tuple[Basis, ...], shares: Mapping[Bound, float]) -> Basis:
 
     def weight(number: Basis) -> float:
         for path, bounds in _DECIDES:
-            if f".{path}" in number.path:
+            if f".{path}" in f".{number.path}":
                 return sum(shares.get(bound, 0.0) for bound in bounds)
         return 1.0 if number.source == "workload" else 0.0
 

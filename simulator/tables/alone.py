@@ -32,6 +32,8 @@ class Alone:
     upper: float
     distance: str
     family: str
+    model: str
+    """Name of the fit."""
     library: str
     parts: Mapping[Bound, Seconds]
     """What each resource alone would take."""
@@ -76,6 +78,7 @@ def _answer(query: Query, op: Op, target: Target) -> Alone | None:
             upper=upper,
             distance=far,
             family=model.family,
+            model=model.name,
             library=part.library,
             parts={name: share * float(np.ravel(value)[0]) for name, value in terms.parts.items()},
         )
