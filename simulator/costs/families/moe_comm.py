@@ -1,0 +1,177 @@
+"""Dispatch and combine of mixture-of-experts tokens between ranks.
+
+The throughput form (``ht``) sends a token once to each rank, and once to each domain of ranks,
+that holds one of its experts; a budget of units moves it. The low-latency form (``ll``) sends one
+copy per expert, and each expert's copies are moved by units of its own, so that few experts leave
+most of the device idle. Both pay a start, more of it where the ranks span domains, and overlap
+what they send inside a domain with what leaves it. The ``step`` operators are a framework's whole
+step around the kernels: constants of their own, same form. Rates per unit and per expert: fits on
+DeepEP's kernels (deepseek-ai/DeepEP at dd758caf); form: its legacy and elastic buffers.
+
+Knows shapes, links and constants. Never touches files, measurements or a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from simulator.costs.fabric import fabric
+from simulator.costs.families.model import Column, Floats, Model, Prior, Query, Terms, Values
+from simulator.costs.target import Target
+
+MICRO, GIGA = 1e-6, 1e9
+
+_BYTES = {
+    "dispatch": {"bf16": 2.0, "fp16": 2.0, "nvfp4": 9 / 16, "fp4": 9 / 16},
+    "combine": {"fp4": 9 / 16},
+}
+"""Bytes of an element with its share of the scales, by the format that the shape names."""
+_USUAL = {"dispatch": 33 / 32, "combine": 2.0}
+"""Else fp8 with a scale of four bytes for 128 elements there, and bf16 back."""
+
+_DTYPES = ("", "bf16", "fp8", "nvfp4", "fp4")
+
+OPS = tuple(
+    f"moe_{way}_{form}{step}"
+    for step in ("", "_step")
+    for way in ("dispatch", "combine")
+    for form in ("ht", "ll")
+)
+_COLUMNS = tuple(Column(name=name) for name in ("tokens", "hidden", "topk", "experts", "n_gpus"))
+
+OWN: Mapping[str, Prior] = {
+    # microseconds
+    "dispatch_start": Prior(value=25.0, spread=0.8, by_generation=0.3),
+    "combine_start": Prior(value=30.0, spread=0.8, by_generation=0.3),
+    "rank_step": Prior(value=0.3, spread=0.3),
+    "far_start": Prior(value=8.0, spread=0.8),
+    "far_step": Prior(value=5.0, spread=1.0),
+    "per_expert": Prior(value=0.02, spread=0.7, by_generation=0.3),
+    "per_token": Prior(value=0.5, spread=0.8, by_generation=0.2),
+    # shares of what links reach
+    "dispatch_near": Prior(value=0.75, spread=0.3, by_generation=0.2, low=0.05, high=1.16),
+    "combine_near": Prior(value=0.75, spread=0.3, by_generation=0.2, low=0.05, high=1.16),
+    "dispatch_far": Prior(value=0.7, spread=0.3, low=0.05, high=1.0),
+    "combine_far": Prior(value=0.7, spread=0.3, low=0.05, high=1.0),
+    # GB/s of one unit, or of one expert's units
+    "dispatch_unit": Prior(value=17.0, spread=0.3, by_generation=0.15),
+    "combine_unit": Prior(value=18.0, spread=0.3, by_generation=0.15),
+    "far_unit": Prior(value=5.0, spread=0.4),
+    "dispatch_expert": Prior(value=3.5, spread=0.4, by_generation=0.15),
+    "combine_expert": Prior(value=10.0, spread=0.6, by_generation=0.15),
+    # passes over the device memory
+    "passes": Prior(value=1.0, spread=0.7),
+}  # fmt: skip
+
+_LL = {
+    "dispatch_start": 12.0, "combine_start": 12.0, "dispatch_near": 0.65, "combine_near": 0.65,
+    "dispatch_far": 0.9, "combine_far": 0.9,
+}  # fmt: skip
+_HT = {"dispatch_start": 30.0, "combine_start": 45.0, "far_start": 15.0, "far_step": 30.0}
+PRIORS: Mapping[str, Mapping[str, float]] = {
+    "deepep-ht": _HT,
+    "deepep-ll": _LL,
+    "vllm-ht-step": {"dispatch_start": 250.0, "combine_start": 90.0},
+    "vllm-v2-step": {"dispatch_start": 250.0, "combine_start": 150.0},
+    "vllm-ll-step": {**_LL, "dispatch_start": 50.0, "combine_start": 50.0},
+    "trtllm-ht-step": {"dispatch_start": 65.0, "combine_start": 55.0},
+    "trtllm-ll-step": {**_LL, "dispatch_start": 70.0, "combine_start": 45.0},
+    # Shares of a full mesh that MORI at 624002c8 states for eight ranks.
+    "mori-ht": {**_HT, "dispatch_near": 0.65, "combine_near": 0.75},
+    "mori-ll": {**_LL, "dispatch_near": 0.8, "combine_near": 0.7},
+}
+STAND_INS: Mapping[str, tuple[str, ...]] = {"mori-ht": ("deepep-ht",), "mori-ll": ("deepep-ll",)}
+DESCRIPTIONS: Mapping[str, str] = {
+    "deepep-ht": "DeepEP normal kernels, transmit and notify.",
+    "deepep-ll": "DeepEP low-latency kernels.",
+    "vllm-ht-step": "vLLM's step around DeepEP's normal kernels, 0.24.",
+    "vllm-v2-step": "vLLM's step around DeepEP V2, 0.24.",
+    "vllm-ll-step": "vLLM's step around DeepEP's low-latency kernels, 0.24.",
+    "trtllm-ht-step": "TensorRT-LLM's step around DeepEP's normal kernels, 1.3.",
+    "trtllm-ll-step": "TensorRT-LLM's step around DeepEP's low-latency kernels, 1.3.",
+}
+
+
+def seconds(query: Query, target: Target, values: Values) -> Terms:
+    """Seconds of each dispatch or combine.
+
+    ``tokens`` per rank of ``hidden`` elements, each for ``topk`` of ``experts`` experts spread
+    over ``n_gpus`` ranks; ``sms``, where positive, is the budget of units of the throughput form,
+    and ``nodes`` the hosts, -1 where not known.
+    """
+    _, way, form = query.op.split("_")[:3]
+    tokens, hidden, topk = query["tokens"], query["hidden"], query["topk"]
+    experts, n = query["experts"], query["n_gpus"]
+    none = np.full(query.rows, -1.0)
+    links = fabric(target, n, query.sizes.get("nodes", none))
+    row = hidden * _BYTES[way].get(query.dtype, _USUAL[way])
+    payload = tokens * row
+    if form == "ht":
+        # Distinct ranks, and distinct domains, that hold one of the top experts of a token.
+        copies = n * (1 - (1 - 1 / n) ** topk)
+        far_copies = links.islands * (1 - (1 - 1 / links.islands) ** topk)
+    else:
+        copies = far_copies = topk
+    near = payload * (copies if form == "ht" else topk * links.size / n)
+    # The low-latency form also writes a rank's copies for itself as if they were another's.
+    crossing = near * (1 - 1 / links.size) if form == "ht" else near
+    far = payload * far_copies * (1 - 1 / links.islands)
+    units = _units(query, target, form, experts)
+    rate = values[f"{way}_unit" if form == "ht" else f"{way}_expert"] * GIGA
+    wire = crossing / (links.inside * values[f"{way}_near"])
+    moved = near / (units * rate)
+    away = far / (links.outside * values[f"{way}_far"])
+    if form == "ht":
+        away = np.maximum(away, np.where(far > 0, far / (units * values["far_unit"] * GIGA), 0.0))
+    near_time = np.maximum(wire, moved)
+    transfer = np.cbrt(near_time * near_time * near_time + away * away * away)
+    memory = values["passes"] * payload * topk / target.bandwidth
+    start = values[f"{way}_start"] + values["rank_step"] * np.log2(np.maximum(n / 4, 1.0))
+    start = start + np.where(
+        links.islands > 1, values["far_start"] + values["far_step"] * np.log2(links.islands), 0.0
+    )
+    start = start + values["per_expert"] * experts
+    if form == "ht":
+        start = start + values["per_token"] * tokens / units
+    latency = start * MICRO
+    return Terms(
+        seconds=latency + transfer + memory,
+        parts={"link": transfer, "memory": memory, "latency": latency},
+    )
+
+
+def _units(query: Query, target: Target, form: str, experts: Floats) -> Floats:
+    """Units that move tokens: the budget of the throughput form, else one for each expert."""
+    most = float(target.units)
+    if form == "ll":
+        return np.minimum(experts, most)
+    budget = query.sizes.get("sms", np.zeros(query.rows))
+    return np.where(budget > 0, np.minimum(budget, most), most)
+
+
+def features(query: Query) -> Mapping[str, Floats]:
+    """What a learned residual may look at: shapes alone."""
+    rows = np.ones(query.rows)
+    return {
+        "tokens": np.log2(query["tokens"]),
+        "bytes": np.log2(query["tokens"] * query["hidden"]),
+        "topk": query["topk"],
+        "experts": np.log2(query["experts"]),
+        "n_gpus": query["n_gpus"],
+        "sms": query.sizes.get("sms", rows * 0.0),
+        "op": rows * OPS.index(query.op),
+        "dtype": rows * _DTYPES.index(query.dtype if query.dtype in _DTYPES else ""),
+    }
+
+
+MODEL = Model(
+    name="moe_comm",
+    family="moe_comm",
+    columns=dict.fromkeys(OPS, _COLUMNS),
+    shared={},
+    own=OWN,
+    seconds=seconds,
+    features=features,
+)
