@@ -24,8 +24,12 @@ EXPONENTIAL = 35.0
 
 _WALL = frozenset({"llmcompass"})
 """Campaigns that time one call on the host's clock, from its launch to the synchronisation."""
+_EAGER = frozenset({"neusight"})
+"""Campaigns that launch from the host, one kernel at a time."""
 RESIDENT = 2048
 """Threads that a unit holds at once where the device does not state it."""
+_FLAT_OPS = frozenset({"add", "gelu", "silu", "relu2"})
+_SLACK = 0.01  # of a step, so that a step that is a little short does not count for two
 _CHUNK = 4096  # rows at a time: the columns then stay in the cache of one core
 
 
@@ -72,32 +76,36 @@ KINDS: Mapping[str, Kind] = {
 """Operators by name; FLOP as in the operator catalogue, an exponential counted apart."""
 
 OWN: Mapping[str, Prior] = {
-    "launch": Prior(value=2e-6, spread=0.4, by_generation=0.3),  # s, gap, first fill and drain
-    "memory": Prior(value=1.0, spread=0.05, by_generation=0.05, high=1.15),  # of achieved bandwidth
-    "cache": Prior(value=0.5, spread=0.4, by_generation=0.2, high=1.2),  # of its bandwidth
+    "launch": Prior(value=2e-6, spread=0.4),  # s, gap, first fill and drain
+    "memory": Prior(value=1.0, spread=0.03, by_generation=0.03, high=1.15),  # of achieved bandwidth
+    "cache": Prior(value=0.15, spread=0.3, by_generation=0.1, high=1.2),  # of the units' ports to it
     "warm": Prior(value=0.9, spread=0.3, by_generation=0.2, high=2.0),  # share kept between calls
     "row": Prior(value=10.0, spread=1.5, by_generation=0.2),  # clocks of one unit per row
     "element": Prior(value=0.1, spread=1.0, by_generation=0.2),  # clocks of one unit per element
     "lone": Prior(value=0.1, spread=1.5, by_generation=0.2),  # clocks per element of one row alone
-    "wait": Prior(value=0.1, spread=1.0),  # more of them where it comes from the device memory
+    "wait": Prior(value=0.01, spread=1.0),  # more of them where it comes from the device memory
     "threads": Prior(value=512.0, spread=1e-4),  # largest block that walks a row
     "vector": Prior(value=8.0, spread=1e-4),  # elements that one of its threads takes at once
     "near": Prior(value=1.0, spread=0.5),  # of a unit's memory that keeps the rows it works on
     "far": Prior(value=200.0, spread=0.5),  # units whose rows share the last cache
     "passes": Prior(value=1.0, spread=1e-4),  # over the bytes that the operator must move
-    "host": Prior(value=1e-9, spread=1e-4),  # s, launch from the host where nothing hides it
+    "work": Prior(value=1.0, spread=0.15),  # vector instructions over those counted
+    "host": Prior(value=1e-5, spread=0.7, by_generation=0.5),  # s, launched from the host
 }
-_FLAT = {"row": 1e-3, "lone": 1e-9, "threads": 32.0, "vector": 1.0}  # no block of its own for a row
-_SCALAR = {"element": 0.8, "lone": 1.0, "threads": 1024.0, "vector": 1.0}
+_FLAT = {"row": 1e-3, "lone": 1e-9, "element": 0.01, "wait": 1e-3, "threads": 32.0, "vector": 1.0}  # no block of its own for a row
+_SCALAR = {"element": 0.7, "wait": 0.2, "lone": 1.0, "threads": 1024.0, "vector": 1.0}
 PRIORS: Mapping[str, Mapping[str, float]] = {
-    "trtllm-cast": _FLAT,
+    "trtllm-cast": {**_FLAT, "element": 0.15},
     "torch-elementwise": _FLAT,
     "torch-add-twice": {**_FLAT, "passes": 2.0},
     "vllm-cast": {"row": 150.0},
     "vllm-activation": _SCALAR,
     "vllm-rmsnorm": _SCALAR,
-    "torch-layernorm": {"row": 500.0, "element": 0.3, "lone": 2.0, "threads": 128.0, "vector": 4.0},
-    "torch-softmax": {"vector": 4.0},
+    "torch-layernorm": {
+        "row": 500.0, "element": 0.1, "lone": 2.0, "threads": 128.0, "vector": 4.0,
+        "work": 4.0, "wait": 0.1,
+    },
+    "torch-softmax": {"element": 0.02, "lone": 0.5, "vector": 4.0},
     "sgl-cast": {"passes": 10.0, "launch": 6e-6},
 }
 NEVER_FITTED = ("llmcompass",)
@@ -129,7 +137,7 @@ def _fixed(query: Query, target: Target, values: Values) -> float:
     if query.source in _WALL:
         return launch.calls.get(query.op, 2 * launch.host)
     if query.source:
-        return values["launch"] + values["host"]
+        return values["launch"] + (values["host"] if query.source in _EAGER else 0.0)
     return max(values["launch"], launch.gap + target.stack.fill)
 
 
@@ -154,7 +162,8 @@ def _memory(
     """Seconds of the memory: the operator's own bytes, and rows that are read again."""
     kind = KINDS[query.op]
     device = target.bandwidth * values["memory"]
-    cache = max(target.cache_bandwidth * values["cache"], device)
+    ports = target.fill * target.units * values["cache"]
+    cache = max(min(ports, target.cache_bandwidth), device)
     moved = m * k * _once(query, values) * (missed / device + (1 - missed) / cache)
     if not kind.again:
         return np.asarray(moved)
@@ -180,9 +189,9 @@ def _beyond(x: Floats) -> Floats:
 def _walk(k: Floats, values: Values) -> tuple[Floats, Floats]:
     """Threads of the block of a row of k, a power of two with two steps or more; whole steps."""
     vector, most = values["vector"], values["threads"]
-    threads = np.clip(np.exp2(np.ceil(np.log2(k / (2 * vector)))), 32.0, most)
+    threads = np.clip(np.exp2(np.ceil(np.log2(k / (2 * vector)) - _SLACK)), 32.0, most)
     step = threads * vector
-    return threads, np.ceil(k / step) * step
+    return threads, np.ceil(k / step - _SLACK) * step
 
 
 def _units(
@@ -191,18 +200,22 @@ def _units(
     """Seconds of the units: rows shared among them, vector FLOP, or the latency of a lone row."""
     clock = target.accelerator.compute.clock
     _, steps = _walk(k, values)
-    rows = values["row"] + (values["element"] + values["wait"] * missed) * steps
-    vector = KINDS[query.op].flops * clock / target.vector_rate() * k
-    shared = np.maximum(rows, vector) * m / target.units
+    held = RESIDENT / (target.accelerator.compute.threads or RESIDENT)
+    vector = values["work"] * KINDS[query.op].flops * clock / target.vector_rate()
+    each = (values["element"] + values["wait"] * missed) * held + vector
+    shared = (values["row"] + each * steps) * m / target.units
     return np.asarray(np.maximum(shared, values["lone"] * steps) / clock)
 
 
 def features(query: Query) -> Mapping[str, Floats]:
-    """What the learned residual looks at: sizes, remainders and the operator."""
+    """What the learned residual looks at: sizes, how rows fill steps, and the operator."""
     m, k = query["m"], query["k"]
+    # Without rows to walk, only the number of elements matters.
+    rows, row = (np.ones_like(m), np.ones_like(m)) if query.op in _FLAT_OPS else (m, k)
     return {
-        "m": np.log2(m), "k": np.log2(k), "mk": np.log2(m * k), "k_over": k % 1024,
-        "power": k / np.exp2(np.floor(np.log2(k))), "op": np.full(len(m), float(list(KINDS).index(query.op))),
+        "m": np.log2(rows), "k": np.log2(row), "mk": np.log2(m * k), "k_over": row % 1024,
+        "power": row / np.exp2(np.floor(np.log2(row))),
+        "op": np.full(len(m), float(list(KINDS).index(query.op))),
     }  # fmt: skip
 
 
