@@ -71,16 +71,21 @@ def layer_seconds(
     gated: bool,
     target: Target,
     values: Values,
+    *,
+    tokens: Floats | None = None,
 ) -> Terms:
-    """The operator alone for explicit counts, (layers, experts of the rank), one time per layer.
+    """The operator alone for explicit counts, one time per layer; no choosing of experts inside.
 
-    ``inter`` is what the rank holds: one half of a gated pair. Routing is not inside.
+    ``counts`` (layers, experts of the rank) are tokens of each expert, ``tokens`` (layers) rows
+    of the output (one per pair where they are not given), and ``inter`` what the rank holds: one
+    half of a gated pair.
     """
     work = load_of_counts(counts)
     full = np.ones(len(work.pairs))
+    rows = work.pairs if tokens is None else tokens * full
     return _layer(
-        work, work.pairs, work.pairs, 0 * full, hidden * full, inter * full, float(gated) * full,
-        dtype, target, values, alone=True,
+        work, rows, work.pairs, 0 * full, hidden * full, inter * full, gated * full, dtype,
+        target, values, alone=True,
     )  # fmt: skip
 
 
@@ -189,6 +194,12 @@ PRIORS: Mapping[str, Mapping[str, float]] = {
 """What single libraries start from in a fit."""
 
 TREES, LIMIT = 250, 0.45
+
+DESCRIPTIONS = {
+    "trtllm-cutlass-or-gen-nvfp4": "Between TensorRT-LLM's two NVFP4 backends, timed as one.",
+    "vllm-marlin-early-w4a16_int4": "Marlin as vLLM 0.19 called it.",
+    **dict.fromkeys(UNTUNED, "FlashInfer's CUTLASS experts on Hopper, run without tuning."),
+}
 
 MODEL = Model(
     name="experts",

@@ -47,9 +47,7 @@ def load_of_counts(counts: NDArray[np.number]) -> Load:
     return _as_load(_statistics(np.atleast_2d(counts)[:, None, :]).T)
 
 
-def load(
-    tokens: Floats, experts: Floats, topk: Floats, ep: Floats, distribution: str
-) -> Load:
+def load(tokens: Floats, experts: Floats, topk: Floats, ep: Floats, distribution: str) -> Load:
     """Load of the rank that is timed, one entry per row.
 
     ``tokens`` are those of the whole expert-parallel group of ``ep`` ranks. Distributions:
@@ -98,9 +96,8 @@ class _Table:
 
     def at(self, tokens: Floats) -> Floats:
         """Statistics (names, rows), linear between the tokens that have their own."""
-        place = np.where(
-            tokens <= EXACT, np.rint(tokens), EXACT + PER_OCTAVE * np.log2(np.maximum(tokens, EXACT) / EXACT)
-        )  # fmt: skip
+        above = EXACT + PER_OCTAVE * np.log2(np.maximum(tokens, EXACT) / EXACT)
+        place = np.where(tokens <= EXACT, np.rint(tokens), above)
         low = np.floor(place + 1e-9).astype(np.int64)
         self._fill(np.unique(np.concatenate([low, low + 1])))
         left, right = _tokens_at(low), _tokens_at(low + 1)
@@ -178,7 +175,8 @@ def _random(tokens: Floats, experts: int, topk: int) -> Floats:
     chance = np.random.default_rng(experts * 1009 + topk)
     share = min(1.0, topk / experts)
     size = (len(tokens), DRAWS, experts)
-    return chance.binomial(np.rint(tokens).astype(np.int64)[:, None, None], share, size) * 1.0
+    drawn = chance.binomial(np.rint(tokens).astype(np.int64)[:, None, None], share, size)
+    return drawn.astype(np.float64)
 
 
 @lru_cache(maxsize=64)
@@ -211,9 +209,7 @@ def _crowded(tokens: Floats, experts: int, topk: int, alpha: float) -> Floats:
     return _clipped(counts, tok, wanted)
 
 
-def _shares(
-    tokens: Floats, experts: int, topk: int, alpha: float
-) -> tuple[Floats, Floats, Floats]:
+def _shares(tokens: Floats, experts: int, topk: int, alpha: float) -> tuple[Floats, Floats, Floats]:
     """Tokens, pairs, and the share of the pairs of each expert: samples by inverse distribution."""
     tok = tokens[:, None, None]
     wanted = np.rint(tok * topk)
@@ -236,14 +232,19 @@ def _rank(values: Floats) -> Ints:
 
 
 def _clipped(counts: Floats, most: Floats, wanted: Floats) -> Floats:
+    """No expert gets a token twice; what is too much goes to the others as they have, and a rest
+    to the fullest of those with room."""
     for _ in range(4):
         counts = np.minimum(counts, most)
         short = np.maximum(wanted - counts.sum(-1, keepdims=True), 0.0)
         if not short.any():
-            break
+            return counts
         room = np.where(counts < most, counts, 0.0)
-        counts = np.rint(counts + short * room / np.maximum(room.sum(-1, keepdims=True), 1.0))
-    return np.minimum(counts, most)
+        counts = np.floor(counts + short * room / np.maximum(room.sum(-1, keepdims=True), 1.0))
+    counts = np.minimum(counts, most)
+    short = wanted - counts.sum(-1, keepdims=True)
+    place = _rank(np.where(counts < most, -counts, np.inf))
+    return np.asarray(np.minimum(counts + (place < short), most))
 
 
 def _evened(tokens: Floats, experts: int, topk: int, ep: int, alpha: float) -> Floats:
@@ -264,5 +265,3 @@ def _fullest(counts: Floats, ep: int) -> Floats:
     grouped = counts[..., : ranks * local].reshape(*counts.shape[:-1], ranks, local)
     best = grouped.sum(-1).argmax(-1)
     return np.take_along_axis(grouped, best[..., None, None], axis=-2)[..., 0, :]
-
-
