@@ -73,12 +73,13 @@ def _panels(
     from matplotlib.figure import Figure
 
     families = list(grouped(cases, "family"))
-    down = -(-len(families) // ACROSS) or 1
+    across = min(ACROSS, len(families))
+    down = -(-len(families) // across)
     with style():
-        size = (WIDTH / 72, (PANEL * down + 30) / 72)
+        size = (WIDTH / ACROSS * across / 72, (PANEL * down + 30) / 72)
         figure = Figure(figsize=size, facecolor=palette.PAPER, layout="constrained")
         figure.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=13, color=palette.INK)
-        grid = figure.subplots(down, ACROSS, squeeze=False)
+        grid = figure.subplots(down, across, squeeze=False)
         for place, axes in enumerate(grid.flat):
             if place >= len(families):
                 axes.set_axis_off()
@@ -86,9 +87,9 @@ def _panels(
             (family,), pool = families[place]
             _dress(axes, family, pool)
             fill(axes, pool)
-            if place + ACROSS >= len(families):
+            if place + across >= len(families):
                 axes.set_xlabel(below, color=palette.FAINT)
-            if place % ACROSS == 0:
+            if place % across == 0:
                 axes.set_ylabel(beside, color=palette.FAINT)
         return _png(figure, title)
 

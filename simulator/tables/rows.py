@@ -195,10 +195,10 @@ def _listed(known: Collection[str]) -> str:
 
 
 def _lacking(check: _Check, name: str) -> tuple[str, str]:
-    near = nearest(
-        name, [column for column in check.frame.columns if column not in (*NAMES, *SIZES)]
-    )
-    return "the column is missing", f"the table has {near[0]!r}" if near else ""
+    others = {column.strip().lower(): column for column in check.frame.columns}
+    strange = [column for column in others if column == name or column not in (*NAMES, *SIZES)]
+    near = nearest(name, strange)
+    return "the column is missing", f"the table has {others[near[0]]!r}" if near else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
