@@ -80,6 +80,7 @@ def experts(model: Transformer, net: MoE, step: Step) -> Iterator[Op]:
         out=model.activation_format,
         bias=net.bias,
         half="gate_up" if net.gated else "up",
+        tokens=rows,
     )
     yield _activation(model, "moe.act", routed, net.width, net.gated, net.activation)
     if operand != model.activation_format:
@@ -101,6 +102,7 @@ def experts(model: Transformer, net: MoE, step: Step) -> Iterator[Op]:
         out=model.activation_format,
         bias=net.bias,
         half="down" if net.gated else "plain_down",
+        tokens=rows,
     )
     yield Pointwise(
         name="moe.combine",

@@ -75,6 +75,8 @@ class GroupedMatmul(TensorOp):
     half: Literal["up", "gate_up", "down", "plain_down"] | None = None
     """Which product of a feed-forward network of experts it is; the second one of a network whose
     first is not gated is ``plain_down``. None for a product that is no part of one."""
+    tokens: int | None = None
+    """Tokens whose copies the rows are, where it is such a product."""
 
     def __post_init__(self) -> None:
         self.require(min(self.counts, default=0) >= 0, f"counts are {self.counts}")

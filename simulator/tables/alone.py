@@ -53,10 +53,12 @@ def _terms(op: Op, query: Query, target: Target, values: Values) -> tuple[Terms,
     if isinstance(op, GroupedMatmul):
         hidden, inter = float(query["hidden"][0]), float(query["inter"][0])
         counts = np.array([op.counts], dtype=np.float64)
+        tokens = np.array([op.tokens or op.rows], dtype=np.float64)
         gated = bool(query["gated"][0])
-        return layer_seconds(
-            counts, hidden, inter, query.dtype, gated, target, values
-        ), share_of_layer(op)
+        terms = layer_seconds(
+            counts, hidden, inter, query.dtype, gated, target, values, tokens=tokens
+        )
+        return terms, share_of_layer(op)
     return model_of(query.op).seconds(query, target, values), 1.0
 
 

@@ -83,6 +83,8 @@ def predict_query(
     model = model_of(query.op)
     constants = shipped_fit(model.name) if fit is None else fit
     learned = residual_of(model.name) if residual == "shipped" else cast(Residuals | None, residual)
+    if query.source in model.unlearned:
+        learned = None
     found = [
         _one_framework(model, replace(query, framework=name), target, constants, learned)
         for name in _frameworks(model, query, target)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from simulator.costs.target import Target
 from simulator.result import Bound
+from simulator.specs.precision import number_format
 from simulator.units import Seconds
 
 Floats = NDArray[np.float64]
@@ -47,11 +48,11 @@ class Query:
 
     def __getitem__(self, column: str) -> Floats:
         """A column of sizes, or what rules ask of them: ``group``, the query heads of each
-        key-value head, and ``cache_bits``, 8 where the cache is narrower than the products."""
+        key-value head, and ``cache_bits``, those of an element of the cache."""
         if column == "group":
             return self.sizes["heads"] / self.sizes["kv_heads"]
         if column == "cache_bits":
-            return np.full(self.rows, 8.0 if self.kv_dtype == "fp8" else 16.0)
+            return np.full(self.rows, float(number_format(self.kv_dtype or self.dtype).bits))
         return self.sizes[column]
 
     def take(self, chosen: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Query:
@@ -108,6 +109,8 @@ class Model:
     features: Callable[[Query], Mapping[str, Floats]] | None = None
     """What a learned residual may look at: shapes alone, never the device, so that a faster device
     never gets a longer time from it."""
+    unlearned: frozenset[str] = frozenset()
+    """Campaigns whose rows no learned residual knows anything about."""
     dtypes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Number formats by operator; empty where the formula takes any that the catalogue knows."""
 
