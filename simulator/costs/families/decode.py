@@ -43,13 +43,16 @@ MLA_VALUE = 512
 """Width of the latent that MLA reads as value; its key is ``head_dim`` wide, rotary part included
 (DeepSeek-V2, arXiv 2405.04434)."""
 
+REGISTERS = 256 * 1024.0
+"""Bytes of registers of the units for which the blocks of one unit are stated."""
+
 REFERENCE_CLOCK = 1.83e9
 """Clock at which fixed times are stated; half of each runs at the device's clock."""
 
 WARM = frozenset({"aiconfigurator"})
 """Campaigns that read the same cache in every replay."""
 
-TREES = 80
+TREES = 70
 LIMIT = 0.35
 
 SHARED: Mapping[str, Prior] = {
@@ -115,10 +118,13 @@ class _Rates:
     memory: float
     cache: float
     """Never less than the memory."""
+    slots: float
+    """Blocks that one unit runs at a time."""
     room: float
     """Bytes of replayed tensors that stay in the cache; 0 where nothing does."""
     scale: float
     floor: float
+    host: float
 
 
 def seconds(query: Query, target: Target, values: Values) -> Terms:
@@ -136,7 +142,7 @@ def seconds(query: Query, target: Target, values: Values) -> Terms:
     total, work, memory = (np.concatenate(column) for column in zip(*parts, strict=True))
     return Terms(
         seconds=total,
-        parts={"compute": work, "memory": memory, "latency": np.full(1, rates.floor)},
+        parts={"compute": work, "memory": memory, "latency": np.full(1, rates.floor + rates.host)},
     )
 
 
@@ -144,12 +150,13 @@ def _rates(query: Query, target: Target, values: Values) -> _Rates:
     compute = target.accelerator.compute
     clock = compute.clock
     peak = compute.matrix[target.matrix_format(query.dtype)] * (compute.held_clock or clock)
+    registers = target.accelerator.level("registers")
     lanes = compute.vector["fp32"] / 2 * clock
     scale = 0.5 + 0.5 * REFERENCE_CLOCK / clock
     launch = target.stack.launch
-    # Without a graph the host launches each kernel, and the device waits for it.
+    # Without a graph the host launches each kernel; a device that is faster waits for it.
     host = launch.host * round(values["launches"]) if target.stack.mode == "eager" else 0.0
-    cast = values["cast"] if query.kv_dtype == "fp8" else 0.0
+    cast = values["cast"] if _narrow(query) else 0.0
     memory = target.bandwidth * values["memory"]
     return _Rates(
         units=float(compute.units),
@@ -160,9 +167,16 @@ def _rates(query: Query, target: Target, values: Values) -> _Rates:
         memory=memory,
         cache=max(target.cache_bandwidth * values["cache"], memory),
         room=values["resident"] * target.cache if query.source in WARM else 0.0,
+        slots=values["resident_blocks"] * (registers.capacity / REGISTERS if registers else 1.0),
         scale=scale * MICRO,
-        floor=host + (values["launch"] + cast) * scale * MICRO,
+        floor=(values["launch"] + cast) * scale * MICRO,
+        host=host,
     )
+
+
+def _narrow(query: Query) -> bool:
+    """Whether an element of the cache has fewer than 16 bits."""
+    return number_format(query.kv_dtype or query.dtype).bits < 16
 
 
 def _chunk(query: Query, rates: _Rates, values: Values) -> tuple[Floats, Floats, Floats]:
@@ -171,17 +185,17 @@ def _chunk(query: Query, rates: _Rates, values: Values) -> tuple[Floats, Floats,
     mla = query.op == "mla_generation"
     value_width = np.minimum(width, MLA_VALUE) if mla else width
     key_heads = np.ones(1) if mla else query["kv_heads"]
-    narrow = query.kv_dtype == "fp8" or number_format(query.dtype).bits == 8
-    token = (width if mla else 2 * width) * (
-        1 + values["widen"] if narrow else 2 * values["stored"]
-    )
+    narrow = _narrow(query)
+    bits = number_format(query.kv_dtype or query.dtype).bits
+    stored = 1 + values["widen"] if narrow else values["stored"]
+    token = (width if mla else 2 * width) * bits / 8 * stored
     if not mla:
         window = query["window"]
         hidden = np.where(window > 0, np.maximum(length - window, 0), 0)
         length = length - (1 - values["beyond"]) * hidden
 
     group = heads / key_heads
-    each = np.minimum(group, values["rows"])  # query heads of one block
+    each = np.minimum(group, round(values["rows"]))  # query heads of one block
     blocks = batch * key_heads * np.ceil(group / each)
     rows = np.maximum(each, values["padded"])
     busy = rows * ((width + value_width) * rates.product + rates.score)
@@ -194,11 +208,11 @@ def _chunk(query: Query, rates: _Rates, values: Values) -> tuple[Floats, Floats,
     warm = 1 / (1 + fill * fill)
     per_byte = warm / rates.cache + (1 - warm) / rates.memory
     memory = cache_bytes * per_byte
-    beside = rates.floor + values["passes"] * query_bytes * per_byte
+    beside = values["passes"] * query_bytes * per_byte
     # Partial results in fp32 go through the cache.
     partial = 8 * batch * heads * value_width / rates.cache
     core, total = _split(rates, values, blocks, length, busy, alone, partial, memory)
-    return beside + total, core, memory + beside - rates.floor
+    return rates.floor + np.maximum(beside + total, rates.host), core, memory + beside
 
 
 def _split(
@@ -210,14 +224,12 @@ def _split(
     ``busy`` and ``alone``: seconds per token of a unit whose blocks share it, and more of a block
     that waits for its loads. ``partial``: seconds of one part's result through the cache.
     """
-    parts = PARTS[: np.searchsorted(PARTS[:, 0], values["parts"], side="right")]
+    parts = PARTS[: np.searchsorted(PARTS[:, 0], round(values["parts"]), side="right")]
     tokens = np.maximum(length / parts, np.minimum(length, values["chunk"]))
     shared = values["block"] * rates.scale + tokens * busy
-    one = values["setup"] * rates.scale + tokens * np.maximum(values["resident_blocks"] * busy, alone)
+    one = values["setup"] * rates.scale + tokens * np.maximum(rates.slots * busy, alone)
     deal = blocks * parts / rates.units
-    core = np.maximum(
-        _waves(deal / values["resident_blocks"], values) * one, _waves(deal, values) * shared
-    )
+    core = np.maximum(_waves(deal / rates.slots, values) * one, _waves(deal, values) * shared)
     total = np.maximum(core, memory)
     total += values["serial"] * np.minimum(core, memory)
     adding = values["part"] * rates.scale + partial
@@ -250,7 +262,7 @@ def features(query: Query) -> Mapping[str, Floats]:
         "work": batch * key_heads * seen * query["head_dim"],
         "width": query["head_dim"],
         "window": window,
-        "format": flat + number_format(query.dtype).bits + 4 * (query.kv_dtype == "fp8"),
+        "format": flat + number_format(query.dtype).bits + 4 * _narrow(query),
     }
 
 

@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+_PERSISTENT = {"setup": 0.8, "resident_blocks": 2.0}
+"""Blocks stay on their unit and take their work one after the other."""
+
 PRIORS: Mapping[str, Mapping[str, float]] = {
     "fa2-sglang": {"launch": 12},
     "fa2-vllm": {"launch": 9},
@@ -23,10 +26,10 @@ PRIORS: Mapping[str, Mapping[str, float]] = {
     "fa4-vllm": {"launch": 15},
     "flashinfer-sglang": {"launch": 6},
     "triton-sglang": {"launch": 8, "rows": 16, "chunk": 512},
-    "trtllm-gen-sglang": {"launch": 9},
-    "trtllm-gen-vllm": {"launch": 9},
-    "trtllm-gen": {"launch": 9},
-    "trtllm-gen-paged": {"launch": 9},
+    "trtllm-gen-sglang": {"launch": 9, **_PERSISTENT},
+    "trtllm-gen-vllm": {"launch": 9, **_PERSISTENT},
+    "trtllm-gen": {"launch": 9, **_PERSISTENT},
+    "trtllm-gen-paged": {"launch": 9, **_PERSISTENT},
     "trtllm-xqa": {"launch": 8, "rows": 32},
     "trtllm-mmha": {
         "launch": 8, "rows": 1, "padded": 1, "parts": 32, "block": 1.4, "matrix": 0.1, "rate": 25,
