@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -351,6 +352,20 @@ def predict(
     from simulator.tables.answer import answer
     from simulator.tables.files import as_frame
 
-    target = make_target(hardware, stack=stack, overrides=overrides)
+    changes = tuple(overrides)
+    if not changes and _is_name(hardware) and (stack is None or _is_name(stack)):
+        target = _named_target(cast(str, hardware), cast(str | None, stack))
+    else:
+        target = make_target(hardware, stack=stack, overrides=changes)
     name = str(table) if isinstance(table, str | Path) else "table"
     return answer(family, as_frame(table), target, name=name).columns
+
+
+def _is_name(spec: object) -> bool:
+    """Whether a spec is asked for by a name of the catalogue, not by a file that may change."""
+    return isinstance(spec, str) and not Path(spec).suffix and not Path(spec).is_file()
+
+
+@lru_cache(maxsize=32)
+def _named_target(hardware: str, stack: str | None) -> Target:
+    return make_target(hardware, stack=stack)

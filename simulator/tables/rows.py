@@ -17,7 +17,7 @@ from simulator.costs.families.model import Floats, Model, Query
 from simulator.errors import nearest
 from simulator.specs.stack import Stack
 from simulator.tables.faults import RowFault
-from simulator.tables.queries import NAMES, SIZES, alike
+from simulator.tables.queries import NAMES, SIZES, Label, alike
 from simulator.tables.shapes import (
     AT_MOST,
     DISTRIBUTIONS,
@@ -75,107 +75,108 @@ def ask(family: str, frame: pl.DataFrame, stack: Stack) -> Asked:
     owners = models_of(family)
     check = _Check(family, frame, stack)
     labels = _labels(check)
-    ops = labels["op"]
-    known = _known(check, ops, np.arange(len(ops)), owners, f"no operator of {family}")
+    every = np.arange(frame.height)
+    known = _known(check, labels["op"], "op", every, owners, f"no operator of {family}")
     numbers: dict[str, _Numbers] = {}
     groups: list[tuple[Rows, Query]] = []
-    for op in sorted(set(ops.unique().to_list()) & set(owners)):
-        rows = np.flatnonzero((ops == op).to_numpy() & known)
-        good = _names_hold(check, labels, owners[op], op, rows)
+    for code, op in enumerate(labels["op"].values):
+        rows = np.flatnonzero((labels["op"].codes == code) & known)
+        if not len(rows):
+            continue
+        part = {name: label.take(rows) for name, label in labels.items()}
+        good = _names_hold(check, part, owners[op], op, rows)
         sizes = _sizes(check, owners[op], op, rows, numbers, good)
         kept = np.flatnonzero(good)
-        for chosen, names in alike(labels[rows[kept]]):
-            part = kept[chosen]
-            columns = {name: column[part] for name, column in sizes.items()}
-            groups.append((rows[part], Query(**names, sizes=columns)))
+        for chosen, names in alike({name: label.take(kept) for name, label in part.items()}):
+            here = kept[chosen]
+            columns = {name: column[here] for name, column in sizes.items()}
+            groups.append((rows[here], Query(**names, sizes=columns)))
     return Asked(groups=groups, faults=check.faults, notes=check.notes)
 
 
-def _labels(check: _Check) -> pl.DataFrame:
+def _labels(check: _Check) -> dict[str, Label]:
     """The columns of names, tidied and filled in."""
-    import polars as pl
+    family, rows = check.family, check.frame.height
+    labels = {name: _tidy(check.frame, name) for name in NAMES}
 
-    frame, family = check.frame, check.family
-    empty = pl.lit("", dtype=pl.String)
-    labels = pl.DataFrame([_tidy(frame, name) for name in NAMES])
-    blank = int((labels["op"] == "").sum())
-    if blank and family in SOLE_OP:
+    def fill(name: str, default: Label | str) -> None:
+        other = Label.constant(default, rows) if isinstance(default, str) else default
+        labels[name] = labels[name].filled(other)
+
+    op, source = labels["op"], labels["source"]
+    if family in SOLE_OP and "" in op.values:
+        blank = int((op.codes == op.values.index("")).sum())
         some = f"{blank:,} rows name" if blank > 1 else "1 row names"
         check.notes.append(f"{some} no op: {SOLE_OP[family]} is meant")
-
-    def filled(name: str, value: pl.Expr) -> pl.Expr:
-        return pl.when(pl.col(name) == "").then(value).otherwise(pl.col(name)).alias(name)
-
-    source = pl.col("source")
-    sources = labels["source"].unique().to_list()
-    strange = [name for name in sources if not set(name.split("+")) <= {"", *SOURCES}]
+        fill("op", SOLE_OP[family])
+    strange = {name for name in source.values if not set(name.split("+")) <= {"", *SOURCES}}
     if strange:
         shown = ", ".join(repr(name[:40]) for name in sorted(strange)[:3])
         check.notes.append(f"source {shown} is not known: the operator alone is meant")
-    routed = (
-        pl.when(source.str.contains("aiter")).then(pl.lit("random")).otherwise(pl.lit("balanced"))
-    )
-    return labels.with_columns(
-        filled("op", pl.lit(SOLE_OP.get(family, ""))),
-        filled("dtype", pl.lit(DTYPES.get(family, ""))),
-        filled("kv_dtype", pl.col("dtype")) if family == "attention" else empty.alias("kv_dtype"),
-        filled("distribution", routed) if family == "moe" else empty.alias("distribution"),
-        pl.when(source.is_in(strange)).then(empty).otherwise(source).alias("source"),
-    ).with_columns(
-        filled("kv_dtype", pl.col("dtype")) if family == "attention" else pl.col("kv_dtype")
-    )
+    labels["source"] = source.map(lambda name: "" if name in strange else name)
+    fill("dtype", DTYPES.get(family, ""))
+    if family == "attention":
+        fill("kv_dtype", labels["dtype"])
+    else:
+        labels["kv_dtype"] = Label.constant("", rows)
+    if family == "moe":
+        fill("distribution", source.map(lambda name: "random" if "aiter" in name else "balanced"))
+    else:
+        labels["distribution"] = Label.constant("", rows)
+    return labels
 
 
-def _tidy(frame: pl.DataFrame, name: str) -> pl.Series:
+def _tidy(frame: pl.DataFrame, name: str) -> Label:
     """A column of names in lower case without blanks around it; empty where nothing is stated."""
     import polars as pl
 
     if name not in frame.columns or frame.schema[name].is_nested():
-        return pl.Series(name, [""]).new_from_index(0, frame.height)
-    column = frame[name].cast(pl.String).fill_null("")
-    written = column.unique().to_list()
-    tidy = {text: text.strip().lower() for text in written}
-    changed = {old: "" if new == "-1" else new for old, new in tidy.items()}
-    changed = {old: new for old, new in changed.items() if old != new}
-    return column.replace(list(changed), list(changed.values())) if changed else column
+        return Label.constant("", frame.height)
+    column = frame[name] if frame.schema[name] == pl.String else frame[name].cast(pl.String)
+    tidy = Label.of(column).map(lambda text: text.strip().lower())
+    return tidy.map(lambda text: "" if text == "-1" else text)
 
 
-def _names_hold(check: _Check, labels: pl.DataFrame, model: Model, op: str, rows: Rows) -> Mask:
+def _names_hold(check: _Check, labels: dict[str, Label], model: Model, op: str, rows: Rows) -> Mask:
     """Which rows of an operator have names that its model and the stack know."""
-    part = labels[rows]
-    stack = check.stack
-    good = _known(check, part["dtype"], rows, formats(model, op), f"no number format of {op}")
-    if check.family == "attention":
-        good &= _known(check, part["kv_dtype"], rows, formats(model, op), "no format of a cache")
-    if check.family == "moe":
-        good &= _known(
-            check, part["distribution"], rows, DISTRIBUTIONS, "no distribution", is_distribution
-        )
+    stack, family = check.stack, check.family
+
+    def known(
+        name: str, names: Collection[str], kind: str, holds: Callable[[str], bool] | None = None
+    ) -> Mask:
+        return _known(check, labels[name], name, rows, names, kind, holds)
+
+    good = known("dtype", formats(model, op), f"no number format of {op}")
+    if family == "attention":
+        good &= known("kv_dtype", formats(model, op), "no format of a cache")
+    if family == "moe":
+        good &= known("distribution", DISTRIBUTIONS, "no distribution", is_distribution)
     libraries = set(stack.libraries.get(model.name, ()))
-    good &= _known(
-        check, part["framework"], rows, libraries, f"no framework of {op} on {stack.name}",
+    return good & known(
+        "framework", libraries, f"no framework of {op} on {stack.name}",
         lambda name: set(name.split("+")) <= {"", *libraries},
     )  # fmt: skip
-    return good
 
 
 def _known(
     check: _Check,
-    column: pl.Series,
+    label: Label,
+    name: str,
     rows: Rows,
     known: Collection[str],
     kind: str,
     holds: Callable[[str], bool] | None = None,
 ) -> Mask:
     """Which entries of a column of names are known; a fault for each that is not."""
-    test = holds or (lambda name: name in known)
-    name = column.name
-    wrong = [value for value in column.unique(maintain_order=True).to_list() if not test(value)]
-    if not wrong:
-        return np.ones(len(rows), dtype=bool)
-    bad = column.is_in(wrong).to_numpy()
-    for value in wrong[:VALUES]:
-        where = rows[(column == value).to_numpy()]
+    test = holds or (lambda value: value in known)
+    wrong = np.array([not test(value) for value in label.values], dtype=bool)
+    bad = wrong[label.codes]
+    if not bad.any():
+        return ~bad
+    codes, first = np.unique(label.codes[bad], return_index=True)
+    ordered = codes[np.argsort(first)]
+    for code in ordered[:VALUES]:
+        value, where = label.values[code], rows[label.codes == code]
         if value:
             near = nearest(value, known)
             fix = f"did you mean {' or '.join(near)}?" if near else f"known: {_listed(known)}"
@@ -184,9 +185,9 @@ def _known(
             check.fault(where, name, *_lacking(check, name))
         else:
             check.fault(where, name, "has no value", f"known: {_listed(known)}")
-    more = column.is_in(wrong[VALUES:]).to_numpy()
-    check.fault(rows[more], name, f"{len(wrong) - VALUES:,} more values are {kind}")
-    return np.asarray(~bad)
+    more = np.isin(label.codes, ordered[VALUES:])
+    check.fault(rows[more], name, f"{len(ordered) - VALUES:,} more values are {kind}")
+    return ~bad
 
 
 def _listed(known: Collection[str]) -> str:
@@ -214,6 +215,11 @@ class _Numbers:
 def _numbers(column: pl.Series) -> _Numbers:
     import polars as pl
 
+    if column.dtype.is_numeric() and not column.null_count():
+        whole = column.to_numpy().astype(np.float64)
+        return _Numbers(
+            values=whole, absent=whole == UNKNOWN, text=np.zeros(len(whole), dtype=bool)
+        )
     if column.dtype in (pl.String, pl.Categorical, pl.Enum):
         tidy = column.cast(pl.String).str.strip_chars()
         cast = tidy.cast(pl.Float64, strict=False)
