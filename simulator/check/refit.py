@@ -81,11 +81,12 @@ def refit(
     )
     made = _with_stand_ins(model, made)
     untuned = _module_value(model, "UNTUNED", ())
+    kin = _module_value(model, "KIN", True)
     made = replace(
         made,
         libraries=FrozenMap(
             {
-                name: replace(library, tuned=name not in untuned)
+                name: replace(library, tuned=name not in untuned, kin=kin)
                 for name, library in made.libraries.items()
             }
         ),

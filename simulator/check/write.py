@@ -36,6 +36,8 @@ def _lines(fit: Fit) -> Iterator[str]:
             yield f"    description: {_text(library.description)}"
         if not library.tuned:
             yield "    tuned: false"
+        if not library.kin:
+            yield "    kin: false"
         if library.devices:
             yield f"    devices: [{', '.join(library.devices)}]"
         yield from _flow("    values", library.values)

@@ -28,6 +28,9 @@ class FittedLibrary(Checked):
     values: FrozenMap[str, Amount] = field(default_factory=FrozenMap)
     by_generation: FrozenMap[str, FrozenMap[str, Amount]] = field(default_factory=FrozenMap)
     """Values that take the place of ``values`` on a generation it was measured on."""
+    kin: Flag = True
+    """Whether a generation without values of its own takes those of its kin, or the general
+    ones: right where generations differ by the hosts that they were measured in."""
     devices: tuple[str, ...] = ()
     """Accelerators whose measurements went into the constants."""
 

@@ -14,7 +14,8 @@ Knows shapes, links and constants. Never touches files, measurements or a clock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -96,6 +97,8 @@ PRIORS: Mapping[str, Mapping[str, float]] = {
     "sglang-allreduce": _NO_RING,
 }
 
+KIN = False
+"""A start depends on the host that a generation was measured in: kin say nothing of it."""
 STAND_INS: Mapping[str, tuple[str, ...]] = {
     "rccl": ("nccl",),
     "oneccl": ("nccl",),
@@ -118,6 +121,10 @@ def seconds(query: Query, target: Target, values: Values) -> Terms:
     reduce-scatter and all-to-all take, send-receive sends. ``n_gpus`` ranks; ``nodes`` where the
     shape names it, -1 or absent where it is not known.
     """
+    if "+" in query.source:
+        return _median(
+            [replace(query, source=name) for name in query.source.split("+")], target, values
+        )
     links = fabric(target, query["n_gpus"], query.sizes.get("nodes", np.full(query.rows, -1.0)))
     if query.op == "send_recv":
         wire, latency = _pairs(query, links, values, query["message_bytes"])
@@ -138,6 +145,13 @@ def seconds(query: Query, target: Target, values: Values) -> Terms:
             seconds=total, parts={"link": wire, "latency": latency, "waiting": total - wire}
         )
     return Terms(seconds=total, parts={"link": wire, "latency": latency})
+
+
+def _median(queries: Sequence[Query], target: Target, values: Values) -> Terms:
+    """The median over campaigns that timed the same shapes in their own ways."""
+    found = [seconds(query, target, values) for query in queries]
+    middle = np.median(np.stack([terms.seconds for terms in found]), axis=0)
+    return Terms(seconds=middle, parts=found[0].parts)
 
 
 def _start(query: Query, values: Values) -> float:

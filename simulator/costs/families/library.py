@@ -77,7 +77,7 @@ def values_for(fit: Fit, library: str, stack: Stack) -> Values:
 
 def nearest(library: FittedLibrary, stack: Stack) -> str | None:
     """The measured generation whose constants stand for the stack's, or None where none does."""
-    for name in (stack.generation, *stack.kin):
+    for name in (stack.generation, *(stack.kin if library.kin else ())):
         if name in library.by_generation:
             return name
     return None

@@ -82,7 +82,13 @@ PRIORS: Mapping[str, Mapping[str, float]] = {
     "mori-ht": {**_HT, "dispatch_near": 0.65, "combine_near": 0.75},
     "mori-ll": {**_LL, "dispatch_near": 0.8, "combine_near": 0.7},
 }
-STAND_INS: Mapping[str, tuple[str, ...]] = {"mori-ht": ("deepep-ht",), "mori-ll": ("deepep-ll",)}
+KIN = False
+"""A start depends on the host that a generation was measured in: kin say nothing of it."""
+STAND_INS: Mapping[str, tuple[str, ...]] = {
+    "mori-ht": ("deepep-ht",),
+    "mori-ll": ("deepep-ll",),
+    "vllm-v2-step": ("vllm-ht-step",),
+}
 DESCRIPTIONS: Mapping[str, str] = {
     "deepep-ht": "DeepEP normal kernels, transmit and notify.",
     "deepep-ll": "DeepEP low-latency kernels.",
