@@ -6,7 +6,7 @@ the kernels of a stack. Never touches files, formulas or constants.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -290,15 +290,13 @@ def _out_of_range(
     most = LIMITS.get(name, LARGEST)
     bad = np.zeros(len(rows), dtype=bool)
     with np.errstate(invalid="ignore"):
-        kinds: Iterator[tuple[Mask, str]] = iter(
-            (
-                (text, "is no number"),
-                (np.isnan(values) & ~text, "is not a number (NaN)"),
-                (np.isinf(values), "is infinite"),
-                (values != np.floor(values), "is not a whole number"),
-                (values < least, f"is less than {least:g}"),
-                (values > most, f"is more than {most:,}"),
-            )
+        kinds = (
+            (text, "is no number"),
+            (np.isnan(values) & ~text, "is not a number (NaN)"),
+            (np.isinf(values), "is infinite"),
+            (values != np.floor(values), "is not a whole number"),
+            (values < least, f"is less than {least:g}"),
+            (values > most, f"is more than {most:,}"),
         )
         for which, words in kinds:
             found = which & ~absent & ~bad
