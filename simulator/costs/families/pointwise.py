@@ -29,9 +29,9 @@ _EAGER = frozenset({"neusight"})
 RESIDENT = 2048
 """Threads that a unit holds at once where the device does not state it."""
 _FLAT_OPS = frozenset({"add", "gelu", "silu", "relu2"})
+"""Operators whose rows no kernel walks one by one."""
 _SLACK = 0.01  # of a step, so that a step that is a little short does not count for two
 _CHUNK = 4096  # rows at a time: the columns then stay in the cache of one core
-
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,21 +78,23 @@ KINDS: Mapping[str, Kind] = {
 OWN: Mapping[str, Prior] = {
     "launch": Prior(value=2e-6, spread=0.4),  # s, gap, first fill and drain
     "memory": Prior(value=1.0, spread=0.03, by_generation=0.03, high=1.15),  # of achieved bandwidth
-    "cache": Prior(value=0.15, spread=0.3, by_generation=0.1, high=1.2),  # of the units' ports to it
+    "cache": Prior(value=0.15, spread=0.3, by_generation=0.1, high=1.2),  # of the units' ports
     "warm": Prior(value=0.9, spread=0.3, by_generation=0.2, high=2.0),  # share kept between calls
     "row": Prior(value=10.0, spread=1.5, by_generation=0.2),  # clocks of one unit per row
-    "element": Prior(value=0.1, spread=1.0, by_generation=0.2),  # clocks of one unit per element
+    "element": Prior(value=0.1, spread=0.4, by_generation=0.1),  # clocks of one unit per element
     "lone": Prior(value=0.1, spread=1.5, by_generation=0.2),  # clocks per element of one row alone
-    "wait": Prior(value=0.01, spread=1.0),  # more of them where it comes from the device memory
+    "wait": Prior(value=0.01, spread=0.4),  # more of them where it comes from the device memory
     "threads": Prior(value=512.0, spread=1e-4),  # largest block that walks a row
     "vector": Prior(value=8.0, spread=1e-4),  # elements that one of its threads takes at once
     "near": Prior(value=1.0, spread=0.5),  # of a unit's memory that keeps the rows it works on
     "far": Prior(value=200.0, spread=0.5),  # units whose rows share the last cache
     "passes": Prior(value=1.0, spread=1e-4),  # over the bytes that the operator must move
-    "work": Prior(value=1.0, spread=0.15),  # vector instructions over those counted
+    "work": Prior(value=1.0, spread=0.08),  # vector instructions over those counted
     "host": Prior(value=1e-5, spread=0.7, by_generation=0.5),  # s, launched from the host
 }
-_FLAT = {"row": 1e-3, "lone": 1e-9, "element": 0.01, "wait": 1e-3, "threads": 32.0, "vector": 1.0}  # no block of its own for a row
+_FLAT = {  # elements alone, with no block for each row
+    "row": 1e-3, "lone": 1e-9, "element": 0.01, "wait": 1e-3, "threads": 32.0, "vector": 1.0,
+}  # fmt: skip
 _SCALAR = {"element": 0.7, "wait": 0.2, "lone": 1.0, "threads": 1024.0, "vector": 1.0}
 PRIORS: Mapping[str, Mapping[str, float]] = {
     "trtllm-cast": {**_FLAT, "element": 0.15},
@@ -102,8 +104,13 @@ PRIORS: Mapping[str, Mapping[str, float]] = {
     "vllm-activation": _SCALAR,
     "vllm-rmsnorm": _SCALAR,
     "torch-layernorm": {
-        "row": 500.0, "element": 0.1, "lone": 2.0, "threads": 128.0, "vector": 4.0,
-        "work": 4.0, "wait": 0.1,
+        "row": 500.0,
+        "element": 0.1,
+        "lone": 2.0,
+        "threads": 128.0,
+        "vector": 4.0,
+        "work": 4.0,
+        "wait": 0.1,
     },
     "torch-softmax": {"element": 0.02, "lone": 0.5, "vector": 4.0},
     "sgl-cast": {"passes": 10.0, "launch": 6e-6},
