@@ -25,7 +25,7 @@ from simulator.check.fit import Sample, as_fit, fit, samples
 from simulator.check.measured import Measured, by_framework, medians
 from simulator.check.targets import target_of
 from simulator.check.write import write_fit
-from simulator.costs.families.library import nearest, values_for
+from simulator.costs.families.library import ALONE, nearest, values_for
 from simulator.costs.families.model import Floats, Model, models
 from simulator.costs.families.residual import Residual, Residuals
 from simulator.specs.catalog import find_root
@@ -300,21 +300,21 @@ def ship(
     made, residual = refit(model, folder=folder)
     same = list(judge(made, residual, measured))
     found = list(scores(same, "same"))
-    intervals: dict[str, dict[str, Spread]] = {}
-    for op, spread in spreads(same).items():
-        intervals.setdefault(op, {})["same"] = spread
     say(_summary(found))
-    pools: dict[str, list[Judged]] = {"sibling": [], "new": []}
+    learned, plain = [same], [list(judge(made, None, measured))]
     for far, name, devices in [] if quick else list(leave_outs(model, measured)):
         without, corrected = refit(model, folder=folder, leave_out=devices, per_group=80, steps=8)
-        judged = list(judge(without, corrected, measured, devices=devices))
-        pools[far] += judged
-        part = list(scores(judged, far))
+        learned.append(list(judge(without, corrected, measured, devices=devices)))
+        plain.append(list(judge(without, None, measured, devices=devices)))
+        part = list(scores(learned[-1], far))
         found += part
         say(f"without {name}:\n{_summary(part)}")
-    for far, judged in pools.items():
-        for op, spread in spreads(judged).items():
-            intervals.setdefault(op, {})[far] = spread
+    intervals: dict[str, dict[str, Spread]] = {}
+    for suffix, pools in (("", learned), (ALONE, plain)):
+        for far in DISTANCES:
+            at = [_at(one, far) for pool in pools for one in pool]
+            for op, spread in spreads(at).items():
+                intervals.setdefault(op + suffix, {})[far] = spread
     ordered = {
         op: FrozenMap({far: known[far] for far in DISTANCES if far in known})
         for op, known in intervals.items()
@@ -325,6 +325,13 @@ def ship(
     if residual is not None:
         residual.save(folder_of_fits / f"{model.name}.residual.json")
     return made
+
+
+def _at(judged: Judged, far: str) -> Judged:
+    """The rows that were predicted over that distance."""
+    chosen = judged.distance == far
+    columns = ("predicted", "measured", "lower", "upper", "distance")
+    return replace(judged, **{name: getattr(judged, name)[chosen] for name in columns})
 
 
 def _summary(found: Iterable[Score]) -> str:

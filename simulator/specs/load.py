@@ -82,7 +82,7 @@ def default_stack(accelerator: Accelerator, overrides: Iterable[Override] = ()) 
     """
     owners: dict[str, str] = {}
     for name in names("stacks"):
-        tree, _ = catalog().tree("stacks", catalog().find("stacks", name))
+        tree, _ = catalog().written(catalog().find("stacks", name))
         listed = tree.items.get("architectures")
         for item in listed.items if isinstance(listed, Sequence) else ():
             if isinstance(item, Scalar):

@@ -18,7 +18,7 @@ from simulator.costs.target import Target
 from simulator.ops.matmul import GroupedMatmul
 from simulator.ops.op import Op
 from simulator.result import Bound
-from simulator.tables.predict import shipped_fit, spread
+from simulator.tables.predict import interval, shipped_fit
 from simulator.units import Seconds
 
 
@@ -73,7 +73,9 @@ def _answer(query: Query, op: Op, target: Target) -> Alone | None:
         fit = shipped_fit(model.name)
         terms, share = _terms(op, query, target, values_for(fit, part.library, target.stack))
         far = distance(fit, part.library, target)
-        lower, upper = spread(fit, query.op, far)
+        parts = {name: share * float(np.ravel(value)[0]) for name, value in terms.parts.items()}
+        binds = max(parts, key=lambda name: parts[name])
+        lower, upper = interval(fit, query, target, far, binds, told=False)
         return Alone(
             seconds=max(share * float(terms.seconds[0]), floor(op, target)),
             lower=lower,
@@ -82,7 +84,7 @@ def _answer(query: Query, op: Op, target: Target) -> Alone | None:
             family=model.family,
             model=model.name,
             library=part.library,
-            parts={name: share * float(np.ravel(value)[0]) for name, value in terms.parts.items()},
+            parts=parts,
         )
     return None
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.costs.families.library import (
+    ALONE,
     REFERENCE,
     distance,
     frameworks_of,
@@ -83,8 +84,10 @@ def predict_query(
     model = model_of(query.op)
     constants = shipped_fit(model.name) if fit is None else fit
     learned = residual_of(model.name) if residual == "shipped" else cast(Residuals | None, residual)
-    if query.source in model.unlearned:
-        learned = None
+    if query.framework and not query.source and query.framework != REFERENCE:
+        query = replace(query, source=_CAMPAIGNS.get(query.framework.split("+")[0], ""))
+    if not query.source or query.source in model.unlearned:
+        learned = None  # What serving frameworks decide is no part of the operator alone.
     found = [
         _one_framework(model, replace(query, framework=name), target, constants, learned)
         for name in _frameworks(model, query, target)
@@ -107,6 +110,13 @@ def _frameworks(model: Model, query: Query, target: Target) -> tuple[str, ...]:
 
 
 _SERVING = ("sglang", "trtllm", "vllm")
+_CAMPAIGNS = {
+    **dict.fromkeys((*_SERVING, "nccl", "oneccl"), "aiconfigurator"),
+    "aiter": "aiter",
+    "sarathi": "vidur",
+    "pytorch": "neusight",
+}
+"""The campaign that timed a framework: the convention of rows that name no source."""
 
 
 def _one_framework(
@@ -119,14 +129,17 @@ def _one_framework(
         terms = model.seconds(chosen, target, values)
         far = distance(fit, part.library, target)
         seconds = terms.seconds
-        if residual is not None and far != "new" and model.features is not None:
+        told = residual is not None and far != "new" and model.features is not None
+        if told:
+            assert residual is not None
+            assert model.features is not None
             generation = nearest(fit.libraries[part.library], target.stack)
             group = f"{part.library}@{generation}"
             seconds = seconds * np.exp(residual.log_factor(model.features(chosen), group))
         bounds = list(terms.parts)
         parts = np.stack([np.broadcast_to(terms.parts[name], seconds.shape) for name in bounds])
         binds = parts.argmax(axis=0)
-        factors = np.array([interval(fit, chosen, target, far, bound) for bound in bounds])
+        factors = np.array([interval(fit, chosen, target, far, bound, told) for bound in bounds])
         answer.put(
             part.rows,
             Prediction(
@@ -140,23 +153,27 @@ def _one_framework(
     return answer
 
 
-def interval(fit: Fit, query: Query, target: Target, far: str, bound: Bound) -> tuple[float, float]:
-    """Factors of the 80 % interval at a distance, the prediction inside.
+def interval(
+    fit: Fit, query: Query, target: Target, far: str, bound: Bound, told: bool
+) -> tuple[float, float]:
+    """Factors of the 80 % interval at a distance, the prediction inside; ``told``: with what a
+    learned residual knows.
 
     Weak numbers of the spec widen it, but for a device that was measured: there the fit took them
     in, and the interval was read from what was left.
     """
-    lower, upper = spread(fit, query.op, far)
+    lower, upper = spread(fit, query.op, far, told=told)
     if far != "same":
         lower, upper = widened(lower, upper, weakness(target, bound, query.dtype))
     return min(lower, 1.0), max(upper, 1.0)
 
 
-def spread(fit: Fit, op: str, far: str) -> tuple[float, float]:
+def spread(fit: Fit, op: str, far: str, *, told: bool) -> tuple[float, float]:
     """Factors of the 80 % interval at a distance."""
-    known = fit.intervals.get(op)
-    if known is not None and far in known:
-        return known[far].lower, known[far].upper
+    for name in (op,) if told else (op + ALONE, op):
+        known = fit.intervals.get(name)
+        if known is not None and far in known:
+            return known[far].lower, known[far].upper
     return DEFAULT_SPREAD[far]
 
 

@@ -51,8 +51,6 @@ PRODUCTS: Mapping[str, Product] = {
 }
 """Number formats of products by the name that tables use."""
 
-_LEAST = 16, 32
-"""The smallest tile edges of m and n."""
 _TILES = (
     *((16, n) for n in (32, 64, 128)),
     *((32, n) for n in (64, 128)),
@@ -202,9 +200,7 @@ def _candidates(
     """
     m, n, k, batch = shape
     high = np.ceil(m / _HIGH)
-    high[(_HIGH >= 2 * m) & (_HIGH > _LEAST[0])] = np.inf
     wide = np.ceil(n / _WIDE)
-    wide[(_WIDE >= 2 * n) & (_WIDE > _LEAST[1])] = np.inf
     depth = np.ceil(k / _PARTS / 64) * 64
     depth[(_PARTS > 1) & (k < _LEAST_DEPTH * _PARTS)] = np.inf
     reduce = values["split"] * rates.scale + 8 / rates.cache * batch * m * n * _PARTS

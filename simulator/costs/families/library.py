@@ -20,6 +20,9 @@ REFERENCE = "operator"
 """Framework of a stack under which the operator alone stands, without a serving framework's
 quantisation or launch; what runs inside a captured graph of the product's own models."""
 
+ALONE = " alone"
+"""Suffix of an operator's intervals where no learned residual corrects the formula."""
+
 UNKNOWN = "default"
 """The library of a fit that stands for one that was never measured."""
 
