@@ -27,6 +27,9 @@ inside however many nodes it spans."""
 BOARD = 4
 """Fewest accelerators of a domain that has its own way to the network; bridges join fewer."""
 
+CHAIN = 8
+"""Devices that a tree joins one after another, as NCCL's tree does inside a host."""
+
 STEP: Seconds = 1e-6
 """One step over a link whose latency no spec states."""
 
@@ -69,11 +72,18 @@ class Fabric:
         near = np.clip((self.size - 1) / others, 0.0, 1.0)
         return np.asarray(1 / np.maximum(near / self.inside, (1 - near) / self.outside))
 
-    def steps(self, count: Floats) -> Floats:
-        """Seconds of ``count`` rounds around the ring, less the last step of each."""
-        total = self.islands * self.size - 1
+    @property
+    def around(self) -> Floats:
+        """Seconds of one message once around the ring, its last step back left out."""
         far = self.islands - 1
-        return np.asarray(count * ((total - far) * self.step + far * self.far_step))
+        return (self.islands * self.size - 1 - far) * self.step + far * self.far_step
+
+    @property
+    def across(self) -> Floats:
+        """Seconds of one message to the root of a tree: chains of a board, then doubling."""
+        board = np.minimum(self.size, CHAIN)
+        near = board - 1 + np.log2(self.size / board)
+        return near * self.step + np.log2(self.islands) * self.far_step
 
 
 def fabric(target: Target, n_gpus: Floats, nodes: Floats) -> Fabric:
@@ -82,7 +92,7 @@ def fabric(target: Target, n_gpus: Floats, nodes: Floats) -> Fabric:
     link = device.scale_up or device.host or NO_LINK
     n = np.maximum(n_gpus, 1.0)
     peers = float(link.peers or np.inf)
-    islands = np.ceil(n / peers)
+    islands = np.maximum(np.ceil(n / peers), 1.0)
     if peers <= HOST_MOST:
         islands = np.maximum(islands, np.minimum(nodes, n))
     size = n / islands

@@ -104,6 +104,7 @@ STAND_INS: Mapping[str, tuple[str, ...]] = {
     "oneccl": ("nccl",),
     "aiter-allreduce": ("sglang-allreduce",),
 }
+TREES = 70
 NEVER_FITTED = ("llmcompass",)
 DESCRIPTIONS: Mapping[str, str] = {
     "nccl": "NCCL 2.27 to 2.29, by its own benchmark or alone in a graph.",
@@ -173,10 +174,12 @@ def _rings(query: Query, links: Fabric, values: Values) -> tuple[Floats, Floats]
     if own != "copy" and query.dtype in ("int8", "fp8"):
         extra *= 1 + values["narrow"]
     volume = message / n * (passes * (n - 1) + extra) / links.ring
-    around = links.steps(np.full(n.shape, passes))
+    around = passes * links.around
+    # A tree is as short as a ring inside a host, and shorter across many.
+    first = passes * links.across if passes == 2.0 else around
     start = _start(query, values) * MICRO
     wire: Floats = volume / values["ll"]
-    latency: Floats = start + values["step"] * around
+    latency: Floats = start + values["step"] * first
     for name in ("ll128", "simple"):
         extra_start = values[f"{name}_start"] * MICRO
         late = start + extra_start + (values["step"] + values[f"{name}_step"]) * around

@@ -61,6 +61,8 @@ OWN: Mapping[str, Prior] = {
     "far_unit": Prior(value=5.0, spread=0.4),
     "dispatch_expert": Prior(value=3.5, spread=0.4, by_generation=0.15),
     "combine_expert": Prior(value=10.0, spread=0.6, by_generation=0.15),
+    # share of the copies for several experts of one rank that go as one; no fit moves it
+    "merge": Prior(value=1e-3, spread=5e-4, low=1e-4, high=1.0),
     # passes over the device memory
     "passes": Prior(value=1.0, spread=0.7),
 }  # fmt: skip
@@ -69,19 +71,32 @@ _LL = {
     "dispatch_start": 12.0, "combine_start": 12.0, "dispatch_near": 0.65, "combine_near": 0.65,
     "dispatch_far": 0.9, "combine_far": 0.9,
 }  # fmt: skip
-_HT = {"dispatch_start": 30.0, "combine_start": 45.0, "far_start": 15.0, "far_step": 30.0}
+_HT = {
+    "merge": 1.0,
+    "dispatch_start": 30.0,
+    "combine_start": 45.0,
+    "far_start": 15.0,
+    "far_step": 30.0,
+}
 PRIORS: Mapping[str, Mapping[str, float]] = {
     "deepep-ht": _HT,
     "deepep-ll": _LL,
-    "vllm-ht-step": {"dispatch_start": 250.0, "combine_start": 90.0},
-    "vllm-v2-step": {"dispatch_start": 250.0, "combine_start": 150.0},
+    "vllm-ht-step": {"merge": 1.0, "dispatch_start": 250.0, "combine_start": 90.0},
+    "vllm-v2-step": {"merge": 1.0, "dispatch_start": 250.0, "combine_start": 150.0},
     "vllm-ll-step": {**_LL, "dispatch_start": 50.0, "combine_start": 50.0},
-    "trtllm-ht-step": {"dispatch_start": 65.0, "combine_start": 55.0},
+    "trtllm-ht-step": {"merge": 1.0, "dispatch_start": 65.0, "combine_start": 55.0},
     "trtllm-ll-step": {**_LL, "dispatch_start": 70.0, "combine_start": 45.0},
     # Shares of a full mesh that MORI at 624002c8 states for eight ranks.
-    "mori-ht": {**_HT, "dispatch_near": 0.65, "combine_near": 0.75},
-    "mori-ll": {**_LL, "dispatch_near": 0.8, "combine_near": 0.7},
+    "mori-ht": {
+        **_HT,
+        "dispatch_near": 0.8,
+        "combine_near": 0.95,
+        "dispatch_far": 0.8,
+        "combine_far": 1.0,
+    },
+    "mori-ll": {**_LL, "merge": 1.0, "dispatch_near": 0.53, "combine_near": 0.65},
 }
+TREES = 70
 KIN = False
 """A start depends on the host that a generation was measured in: kin say nothing of it."""
 STAND_INS: Mapping[str, tuple[str, ...]] = {
@@ -114,16 +129,18 @@ def seconds(query: Query, target: Target, values: Values) -> Terms:
     links = fabric(target, n, query.sizes.get("nodes", none))
     row = hidden * _BYTES[way].get(query.dtype, _USUAL[way])
     payload = tokens * row
+    ranks = n * (1 - (1 - 1 / n) ** topk)
+    copies = topk + values["merge"] * (ranks - topk)
     if form == "ht":
-        # Distinct ranks, and distinct domains, that hold one of the top experts of a token.
-        copies = n * (1 - (1 - 1 / n) ** topk)
-        far_copies = links.islands * (1 - (1 - 1 / links.islands) ** topk)
+        # Out of a domain goes one copy for each other domain, and is spread there.
+        near = payload * copies
+        far = payload * links.islands * (1 - (1 - 1 / links.islands) ** topk)
+        crossing = near * (1 - 1 / links.size)
     else:
-        copies = far_copies = topk
-    near = payload * (copies if form == "ht" else topk * links.size / n)
-    # The low-latency form also writes a rank's copies for itself as if they were another's.
-    crossing = near * (1 - 1 / links.size) if form == "ht" else near
-    far = payload * far_copies * (1 - 1 / links.islands)
+        # A rank also writes the copies for itself as if they were another's.
+        near = crossing = payload * copies * links.size / n
+        far = payload * copies
+    far = far * (1 - 1 / links.islands)
     units = _units(query, target, form, experts)
     rate = values[f"{way}_unit" if form == "ht" else f"{way}_expert"] * GIGA
     wire = crossing / (links.inside * values[f"{way}_near"])
