@@ -107,14 +107,15 @@ def test_more_bandwidth_units_or_clock_is_never_slower(
 def test_fewer_tokens_are_never_slower(
     model: str, device: str, batch: int, length: int, data: st.DataObject
 ) -> None:
-    decode = roomy(make_scenario(model, device, batch=batch, context=length))
-    prefill = roomy(make_scenario(model, device, input=length + 1))
-    fewer = data.draw(st.integers(1, length - 1))  # a prompt of one token runs the decode kernel
+    # A context counts the new token: of one token alone there is no cache to decode from.
+    decode = roomy(make_scenario(model, device, batch=batch, context=length + 1))
+    prefill = roomy(make_scenario(model, device, input=length))
+    fewer = data.draw(st.integers(1, length - 1))
     smaller = data.draw(st.integers(1, batch - 1))
     for less, more in (
-        (replace(decode, context=fewer), decode),
+        (replace(decode, context=fewer + 1), decode),
         (replace(decode, batch=smaller), decode),
-        (replace(prefill, input=fewer + 1), prefill),
+        (replace(prefill, input=fewer), prefill),
     ):
         assert simulate(less).latency <= simulate(more).latency * (1 + 1e-9)
 

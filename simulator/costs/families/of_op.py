@@ -88,7 +88,7 @@ def _matmul(op: Matmul) -> Query:
 def _attention(op: Attention) -> Query | None:
     """The core as the measured operators cut it; None for shapes that none of them has."""
     heads = {"heads": op.heads, "kv_heads": op.kv_heads, "head_dim": op.head_dim}
-    if op.q_len == 1 and op.cached and op.causal:
+    if op.q_len == 1 and op.cached and op.causal and (op.latent or op.kv_len > 1):
         start, stop = op.visible(0, 1)
         name = "mla_generation" if op.latent else "attention_generation"
         return _query(
