@@ -90,5 +90,7 @@ def _answer(query: Query, op: Op, target: Target) -> Alone | None:
 
 
 def floor(op: Op, target: Target) -> Seconds:
-    """Seconds that no kernel beats: compulsory bytes at the peak bandwidth of the data sheet."""
-    return op.demand().bytes / target.peak_bandwidth
+    """Seconds that no kernel beats: weights and KV cache, which no cache keeps between two uses, at
+    the peak bandwidth of the data sheet. Activations may still lie in a cache."""
+    demand = op.demand()
+    return (demand.weights + demand.kv_read) / target.peak_bandwidth
