@@ -116,6 +116,7 @@ PRIORS: Mapping[str, Mapping[str, float]] = {
     "sgl-cast": {"passes": 10.0, "launch": 6e-6},
 }
 NEVER_FITTED = ("llmcompass",)
+TREES = 50
 
 
 def seconds(query: Query, target: Target, values: Values) -> Terms:
