@@ -25,6 +25,7 @@ class Kind(StrEnum):
     workloads = "workloads"
     stacks = "stacks"
     systems = "systems"
+    fits = "fits"
 
 
 class PhaseChoice(StrEnum):
@@ -103,7 +104,7 @@ def list_(
     kind: Annotated[Kind | None, typer.Argument(help="What to list; all by default.")] = None,
     json: Json = None,
 ) -> None:
-    """List the accelerators, workloads, stacks and systems of the catalogue."""
+    """List the accelerators, workloads, stacks, systems and fits of the catalogue."""
     from simulator.cli.catalogue import listing, print_listing
 
     kinds = [kind.value] if kind else [entry.value for entry in Kind]

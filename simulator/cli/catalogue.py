@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from simulator.errors import Fault, InputError, SimulatorError, SpecError, Unkno
 from simulator.models.arithmetic import active_parameters, parameters, summary, weight_bytes
 from simulator.models.load import check_model, is_config, load_workload
 from simulator.report import numbers
+from simulator.specs.fit import Fit
 from simulator.specs.hardware import Accelerator
 from simulator.specs.leaves import leaves
 from simulator.specs.load import (
@@ -21,12 +22,14 @@ from simulator.specs.load import (
     catalog,
     check_file,
     kind_of,
+    load_fit,
     load_hardware,
     load_stack,
     load_system,
     names,
     overrides_by_spec,
 )
+from simulator.specs.stack import Stack
 from simulator.specs.workload import Model
 from simulator.units import BYTES, FLOPS_PER_SECOND, show
 
@@ -106,11 +109,27 @@ def _system_row(name: str) -> dict[str, Any]:
     }
 
 
+def _fit_row(name: str) -> dict[str, Any]:
+    fit = load_fit(name)
+    same = [score for score in fit.scores if score.distance == "same"]
+    rows = sum(score.rows for score in same)
+    mean = sum(score.mean * score.rows for score in same) / rows if rows else None
+    return {
+        "name": name,
+        "date": fit.date,
+        "rows": fit.rows,
+        "libraries": len(fit.libraries),
+        "held back": rows,
+        "error %": None if mean is None else round(mean, 1),
+    }
+
+
 _LISTED = {
     "hardware": _hardware_row,
     "workloads": _workload_row,
     "stacks": _stack_row,
     "systems": _system_row,
+    "fits": _fit_row,
 }
 
 _SCALES = {
@@ -123,12 +142,16 @@ _SCALES = {
     "active": ("active B", 1e9),
     "weights": ("weights GB", 1e9),
 }
-_TITLES = {"hardware": "hardware: dense matrix peaks in TFLOP/s"}
+_TITLES = {
+    "hardware": "hardware: dense matrix peaks in TFLOP/s",
+    "fits": "fits: rows fitted to, rows held back, mean error on those",
+}
 _SHOWN = {
     "hardware": ("name", "architecture", "memory", "bandwidth", "bf16", "fp8", "fp4", "status"),
     "workloads": ("name", "parameters", "active", "weights", "basis", "description"),
     "stacks": ("name", "architectures", "tiles", "description"),
     "systems": ("name", "devices", "topology", "accelerators", "description"),
+    "fits": ("name", "date", "rows", "libraries", "held back", "error %"),
 }
 
 
@@ -151,6 +174,8 @@ def describe(name: str, contexts: Iterable[int], overrides: Sequence[str]) -> De
     """A spec with the source of each number, or the arithmetic of a model."""
     parts = overrides_by_spec(overrides)
     kind = _kind(name)
+    if kind == "fits" and not overrides:
+        return _describe_fit(load_fit(name))
     own = next(prefix for prefix, owner in PREFIXES.items() if owner == kind)
     if stray := [part for prefix in parts if prefix != own for part in parts[prefix]]:
         fix = f"{name} has the paths of a {own}"
@@ -188,6 +213,8 @@ def _describe_spec(spec: Any) -> Description:
     sources = {entry.path: entry for entry in spec.provenance}
     words, rows, data = [], [], []
     for leaf in leaves(spec):
+        if leaf.path.startswith("libraries."):
+            continue  # a table of its own
         # A table that was cited as a whole cites each of its entries.
         origin = sources.get(leaf.path) or sources.get(leaf.path.rpartition(".")[0])
         text = show(leaf.value, leaf.unit) if leaf.unit else _plain(leaf.value)
@@ -214,6 +241,14 @@ def _describe_spec(spec: Any) -> Description:
         Table(title=spec.name, columns=("path", "text"), rows=words),
         Table(title="numbers", columns=("path", "value", "basis", "source"), rows=rows),
     ]
+    if isinstance(spec, Stack):
+        tables.append(
+            Table(
+                title="libraries",
+                columns=("model", "framework", "for", "library", "where"),
+                rows=list(_libraries(spec)),
+            )
+        )
     if isinstance(spec, Accelerator):
         tables.append(
             Table(
@@ -225,7 +260,62 @@ def _describe_spec(spec: Any) -> Description:
                 ],
             )
         )
-    return Description(data={"name": spec.name, "values": data}, tables=tables)
+    told: dict[str, Any] = {"name": spec.name, "values": data}
+    if isinstance(spec, Stack):
+        heads = ("model", "framework", "for", "library", "where")
+        told["libraries"] = [dict(zip(heads, row, strict=True)) for row in _libraries(spec)]
+    return Description(data=told, tables=tables)
+
+
+def _libraries(stack: Stack) -> Iterable[tuple[str, ...]]:
+    """A row per rule of which kernel library runs."""
+    for model, frameworks in stack.libraries.items():
+        for framework, keys in frameworks.items():
+            for key, rules in keys.items():
+                for rule in rules:
+                    where = (
+                        f"{name} {low:g}..{high:g}" for name, (low, high) in rule.where.items()
+                    )
+                    yield model, framework, key, rule.use, ", ".join(where)
+
+
+def _describe_fit(fit: Fit) -> Description:
+    """What was fitted to what, and how far off it is on what was held back."""
+    words = [("date", fit.date), ("data", fit.data), ("rows", f"{fit.rows:,}")]
+    libraries = [
+        (name, "" if one.tuned else "untuned", ", ".join(one.devices), one.description)
+        for name, one in fit.libraries.items()
+    ]
+    spreads = [
+        (op, far, f"{one.lower:g} .. {one.upper:g}", f"{one.rows:,}")
+        for op, classes in fit.intervals.items()
+        for far, one in classes.items()
+    ]
+    errors = [
+        (s.op, s.dtype, s.device, s.distance, f"{s.rows:,}", f"{s.mean:.1f}", f"{s.median:.1f}")
+        for s in fit.scores
+    ]
+    heads = ("operator", "format", "device", "distance", "rows", "mean %", "median %")
+    tables = [
+        Table(title=fit.name, columns=("what", "text"), rows=words),
+        Table(title="libraries", columns=("name", "state", "measured on", "text"), rows=libraries),
+        Table(
+            title="80 % intervals, factors of a prediction",
+            columns=("operator", "distance", "factors", "rows"),
+            rows=spreads,
+        ),
+        Table(title="errors on held-back shapes", columns=heads, rows=errors),
+    ]
+    return Description(data=_thawed(fit), tables=tables)
+
+
+def _thawed(value: Any) -> Any:
+    """The same value with plain mappings, for JSON."""
+    if isinstance(value, Mapping):
+        return {name: _thawed(entry) for name, entry in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return _thawed({entry.name: getattr(value, entry.name) for entry in fields(value)})
+    return [_thawed(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 _WIDEST = 48

@@ -318,3 +318,17 @@ def test_a_name_that_says_fp8_without_a_quantisation_is_warned_about(
     assert (
         "the name says FP8" not in tilecast("run", str(path), "--on", "h200", "--dtype", "fp8").out
     )
+
+
+def test_a_fit_is_listed_and_shown_with_its_data_and_errors(tilecast) -> None:
+    assert "gemm" in tilecast("list fits").out
+    data = json.loads(tilecast("show gemm --json -").out)
+    assert data["rows"] > 1000
+    assert data["libraries"]["cublas"]["devices"]
+    assert data["scores"][0]["mean"] > 0
+
+
+def test_a_stack_is_shown_with_the_libraries_that_run(tilecast) -> None:
+    rules = json.loads(tilecast("show cuda-sm90 --json -").out)["libraries"]
+    found = [rule["library"] for rule in rules if (rule["model"], rule["for"]) == ("gemm", "fp8")]
+    assert "cutlass-fp8" in found

@@ -117,6 +117,30 @@ PRIORS: Mapping[str, Mapping[str, float]] = {
     # What cuBLAS keeps on A100 and H100 where a fit tells clock and kernel apart: 0.89 and 0.94.
     "cublas": {"burst": 0.9},
 }
+DESCRIPTIONS: Mapping[str, str] = {
+    "cublas": "cuBLASLt, bf16 and fp16, replayed in a graph",
+    "cublas-profiled": "cuBLAS, fp16, kernel times of a profiler",
+    "onednn": "oneDNN, bf16, eager",
+    "onednn-fp8": "oneDNN, fp8, eager",
+    "torch-eager": "cuBLAS SGEMM with TF32 off, eager PyTorch",
+    "trtllm-fp8": "TensorRT-LLM, fp8 per tensor: maximum, cast, product",
+    "cutlass-fp8": "vLLM CUTLASS, fp8 per token",
+    "sgl-fp8": "SGLang kernel library, fp8 per token",
+    "trtllm-fp8-block": "TensorRT-LLM, fp8 with 128-wide scales",
+    "deepgemm-fp8-block": "DeepGEMM, fp8 with 128-wide scales",
+    "trtllm-nvfp4": "TensorRT-LLM, nvfp4",
+    "flashinfer-nvfp4": "FlashInfer in vLLM, nvfp4",
+    "sgl-nvfp4": "FlashInfer in SGLang, nvfp4",
+    "trt-int8": "TensorRT SmoothQuant, int8",
+    "trt-weight-only": "TensorRT weight-only, int4 and int8 weights",
+    "sgl-weight-only": "SGLang weight-only, int8 weights",
+    "aiter-bf16": "ROCm AITER, bf16: the fastest of its kernels, profiled cold",
+    "aiter-fp8": "ROCm AITER, fp8 pre-shuffled",
+    "aiter-fp8-block": "ROCm AITER, fp8 with 128-wide scales",
+    "aiter-int8": "ROCm AITER, int8 pre-shuffled",
+    "aiter-mxfp4": "ROCm AITER, mxfp4",
+    "aiter-mxfp8": "ROCm AITER, mxfp8",
+}
 NEVER_FITTED = tuple(_WALL)
 """Campaigns that are only judged on."""
 
