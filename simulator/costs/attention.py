@@ -6,6 +6,7 @@ Pure functions of an operator and a target. Never touches a clock.
 from __future__ import annotations
 
 from collections import Counter
+from math import inf
 
 import numpy as np
 
@@ -19,6 +20,10 @@ from simulator.specs.precision import number_format
 from simulator.units import Seconds
 
 _PARTIAL = 4.0  # bytes of one fp32 partial output element
+
+CACHE_BLOCK = 16
+"""Tokens of one block of a paged cache, which hold one head's keys side by side: vLLM's default,
+the least of the engines."""
 
 ROUNDS = 32
 """Most rounds in which a unit's share of a prefill is simulated: what one round cannot overlap is
@@ -141,6 +146,7 @@ def _plan_decode(op: Attention, target: Target) -> KernelPlan:
         drawn=cached * vector * np.minimum(share, seen).astype(np.float64),
         steps=steps,
         extra=extra,
+        contiguous=cached * op.head_dim * CACHE_BLOCK if op.cached else inf,
     )
     i = best.index
     return KernelPlan(

@@ -6,6 +6,7 @@ Knows kernels and the closed form of equal tiles. Never touches operators or a c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +66,7 @@ def rank(
     drawn: Floats,
     steps: Ints,
     extra: Floats,
+    contiguous: Bytes = inf,
     keep: int = 1,
 ) -> list[Choice]:
     """The ``keep`` candidates of least time, on how many units each runs, in how many slabs.
@@ -72,17 +74,17 @@ def rank(
     Each candidate has ``tiles`` tiles. A tile moves ``moved`` bytes of device memory and computes
     for ``multiply`` seconds while ``fed`` bytes fill its unit, ``drawn`` of them read from the
     cache for this tile alone, in ``steps`` steps of an inner loop; the launch takes ``extra``
-    seconds more. The inner loop is handed out in slabs of whole steps. A launch of n tiles in w
-    waves takes as few units as they need, k = ceil(n / w): no unit only crowds the pipe, and the
-    slabs of a tile cannot spread over units that had none of it. More waves than the least are
-    tried too. Ties go to the earlier candidate.
+    seconds more. Device memory is read in runs of ``contiguous`` bytes. The inner loop is handed
+    out in slabs of whole steps. A launch of n tiles in w waves takes as few units as they need,
+    k = ceil(n / w): no unit only crowds the pipe, and the slabs of a tile cannot spread over units
+    that had none of it. More waves than the least are tried too. Ties go to the earlier candidate.
     """
     least = np.maximum(-(-tiles // target.units), 1)
     waves = least[:, None] + EXTRA_WAVES
     taken = np.maximum(-(-tiles[:, None] // waves), 1)
     slabs = np.minimum(steps[:, None], -(-SLAB_WAVES // waves))
     compute = np.maximum(multiply, fed / target.fill)
-    bandwidth = pipe_bandwidth(target, moved, drawn)
+    bandwidth = pipe_bandwidth(target, moved, drawn, contiguous)
     times = extra[:, None] + closed_form_many(
         tiles[:, None] * slabs,
         taken,
@@ -104,16 +106,19 @@ def rank(
     ]
 
 
-def pipe_bandwidth(target: Target, moved: Floats, drawn: Floats) -> Floats:
+def pipe_bandwidth(target: Target, moved: Floats, drawn: Floats, contiguous: Bytes = inf) -> Floats:
     """Rate at which ``moved`` bytes of device memory pass when ``drawn`` bytes leave the cache.
 
     All that units read comes through the cache, so a kernel whose tiles share much is held to
-    the cache's bandwidth: its few bytes from the memory wait for the many that hit.
+    the cache's bandwidth: its few bytes from the memory wait for the many that hit. The memory
+    itself is read in runs of ``contiguous`` bytes.
     """
     ratio = np.divide(
         moved, np.maximum(drawn, 1.0), out=np.full(np.shape(moved), np.inf), where=moved > 0
     )
-    return np.asarray(np.minimum(target.bandwidth, target.cache_bandwidth * ratio))
+    return np.asarray(
+        np.minimum(target.gather_bandwidth(contiguous), target.cache_bandwidth * ratio)
+    )
 
 
 def equal_tiles(

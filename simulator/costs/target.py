@@ -6,7 +6,10 @@ Knows an accelerator and a stack. Never touches operators, tiles or a clock.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from math import inf
 
+from simulator.costs.hbm import channel_rate, generation, share
 from simulator.errors import Fault, SpecError
 from simulator.specs.frozen import FrozenMap
 from simulator.specs.hardware import Accelerator, MemoryLevel
@@ -57,9 +60,19 @@ class Target:
 
     @property
     def bandwidth(self) -> BytesPerSecond:
-        """Device-memory bandwidth that kernels reach."""
-        achieved = self.accelerator.dram.achieved
-        return self.peak_bandwidth * (self.stack.bandwidth if achieved is None else achieved)
+        """Device-memory bandwidth that kernels reach in a stream.
+
+        As measured where the device states it, else by the mechanism of ``hbm``, else the stack's
+        share of the peak.
+        """
+        achieved = self.accelerator.dram.achieved or _stream(self.accelerator.dram)
+        return self.peak_bandwidth * (achieved or self.stack.bandwidth)
+
+    def gather_bandwidth(self, contiguous: Bytes) -> BytesPerSecond:
+        """Device-memory bandwidth, in useful bytes, for runs of ``contiguous`` bytes anywhere."""
+        dram = self.accelerator.dram
+        reached, stream = _stream(dram, contiguous), _stream(dram)
+        return self.bandwidth * min(1.0, reached / stream) if reached and stream else self.bandwidth
 
     @property
     def cache(self) -> Bytes:
@@ -142,6 +155,13 @@ class Target:
         compute = self.accelerator.compute
         per_clock = compute.exponentials or compute.vector["fp32"] / 8
         return per_clock * compute.clock
+
+
+@lru_cache(maxsize=1024)
+def _stream(dram: MemoryLevel, contiguous: Bytes = inf) -> float | None:
+    """Share of the peak that reads in runs of ``contiguous`` bytes reach; None if nobody knows."""
+    memory = generation(dram.kind)
+    return None if memory is None else float(share(memory, channel_rate(memory, dram), contiguous))
 
 
 def _instances(accelerator: Accelerator, level: MemoryLevel) -> int:

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from simulator.errors import Fault, SpecError, UnknownNameError
 from simulator.specs.cite import cite
+from simulator.specs.dram import Dram
 from simulator.specs.fabric import System
 from simulator.specs.fields import BY_KIND
 from simulator.specs.fit import Fit
@@ -48,6 +49,7 @@ KINDS = {
     "hardware": Kind("accelerator", "hw_specs", Accelerator),
     "systems": Kind("system", "hw_specs/systems", System),
     "stacks": Kind("stack", "hw_specs/stacks", Stack),
+    "memories": Kind("memory", "hw_specs/memories", Dram),
     "fits": Kind("fit", "hw_specs/fits", Fit),
     "workloads": Kind("workload", "workloads", Annotated[Model, BY_KIND]),
 }

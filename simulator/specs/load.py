@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 from simulator.errors import Fault, SimulatorError, SpecError, UnknownNameError
 from simulator.specs.catalog import KINDS, Catalog, find_root
+from simulator.specs.dram import Dram
 from simulator.specs.fabric import System
 from simulator.specs.fit import Fit
 from simulator.specs.hardware import Accelerator
@@ -63,6 +64,11 @@ def load_system(name_or_path: str | Path, overrides: Iterable[Override] = ()) ->
 def load_stack(name_or_path: str | Path, overrides: Iterable[Override] = ()) -> Stack:
     """The software stack of that name or file; raises as load_hardware does."""
     return cast(Stack, _load("stacks", name_or_path, overrides))
+
+
+def load_memory(name_or_path: str | Path) -> Dram:
+    """The memory generation of that name or file; raises as load_hardware does."""
+    return cast(Dram, _load("memories", name_or_path, ()))
 
 
 def load_fit(name_or_path: str | Path) -> Fit:

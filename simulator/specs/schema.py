@@ -34,7 +34,7 @@ def schema(kind: str) -> Schema:
     files, definitions = [], Schema()
     for record in entry.records:
         whole = TypeAdapter(record.cls).json_schema(schema_generator=_Writer)
-        definitions |= whole.pop("$defs")
+        definitions |= whole.pop("$defs", {})
         whole["properties"] |= {"sources": sources, "base": base}
         # A variant states only what differs from its base.
         whole["if"] = {"not": {"required": ["base"]}}

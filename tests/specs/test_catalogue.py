@@ -12,10 +12,18 @@ from typing import Any
 import pytest
 
 from simulator.specs.catalog import plain
+from simulator.specs.dram import Dram
 from simulator.specs.fabric import System
 from simulator.specs.frozen import FrozenMap
 from simulator.specs.hardware import BASES, Accelerator
-from simulator.specs.load import load_fit, load_hardware, load_stack, load_system, names
+from simulator.specs.load import (
+    load_fit,
+    load_hardware,
+    load_memory,
+    load_stack,
+    load_system,
+    names,
+)
 from simulator.specs.precision import FORMATS
 from simulator.specs.stack import Stack
 
@@ -132,6 +140,11 @@ def stacks() -> dict[str, Stack]:
 
 
 @lru_cache
+def memories() -> dict[str, Dram]:
+    return {name: load_memory(name) for name in names("memories")}
+
+
+@lru_cache
 def systems() -> dict[str, System]:
     return {name: load_system(name) for name in SYSTEMS}
 
@@ -186,7 +199,12 @@ def test_every_number_has_a_source_and_a_basis(spec: str) -> None:
         assert fit.date > "2026"
         assert fit.rows > 0
         return
-    loaders: dict[str, Any] = {"stacks": stacks, "systems": systems, "": accelerators}
+    loaders: dict[str, Any] = {
+        "memories": memories,
+        "stacks": stacks,
+        "systems": systems,
+        "": accelerators,
+    }
     loaded = loaders[Path(spec).parent.name]()[name]
     cited = {entry.path: entry for entry in loaded.provenance}
     assert numbers(loaded) <= cited.keys()

@@ -242,7 +242,7 @@ def test_a_base_that_does_not_exist_is_refused_with_the_near_names() -> None:
         ("name: x\nlaunch: {gap: 1 us}\n", "launch.host: is missing"),
         ("name: x\nhidden: 3\n", "kind: is missing; one of transformer, unet"),
         ("name: x\n", "its keys do not tell what this file describes; state the keys of one of: "
-         "accelerator, system, stack, fit, workload"),
+         "accelerator, system, stack, memory, fit, workload"),
     ],
 )  # fmt: skip
 def test_a_file_is_checked_as_what_its_keys_say(text: str, message: str | None) -> None:
