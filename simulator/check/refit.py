@@ -183,6 +183,7 @@ def _learn_one(model: Model, made: Fit, rows: list[Sample]) -> Residual:
         np.concatenate(off),
         np.concatenate(weight),
         trees=_module_value(model, "TREES", TREES),
+        rate=_module_value(model, "RATE", 0.1),
         limit=_module_value(model, "LIMIT", 0.5),
     )
 

@@ -193,7 +193,7 @@ PRIORS: Mapping[str, Mapping[str, float]] = {
 }
 """What single libraries start from in a fit."""
 
-TREES, LIMIT = 250, 0.45
+TREES, RATE, LIMIT = 40, 0.25, 0.45
 
 DESCRIPTIONS = {
     "trtllm-cutlass-or-gen-nvfp4": "Between TensorRT-LLM's two NVFP4 backends, timed as one.",
@@ -228,7 +228,8 @@ MODEL = Model(
         "memory": Prior(value=0.95, spread=0.15, by_generation=0.07, low=0.05, high=1.1),
         # Cost of a wave relative to the others' libraries.
         "tile": Prior(value=1.0, spread=0.7, low=0.05, high=20),
-        # Share of the device memory's bandwidth that the passes between the products reach.
+        # Bandwidth of the passes between the products over that of the device memory: above 1 where
+        # the cache holds what lies between them.
         "point": Prior(value=1.5, spread=0.4, low=0.1, high=5),
         # Passes over pairs that other ranks work on: unfused permutes, buffers for the group.
         "remote": Prior(value=0.3, spread=1.5, low=1e-4, high=500),
