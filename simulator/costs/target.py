@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 
-from simulator.costs.hbm import channel_rate, generation, share
+from simulator.costs.hbm import channel_rate, share, timing
 from simulator.errors import Fault, SpecError
 from simulator.specs.frozen import FrozenMap
 from simulator.specs.hardware import Accelerator, MemoryLevel
@@ -160,7 +160,7 @@ class Target:
 @lru_cache(maxsize=1024)
 def _stream(dram: MemoryLevel, contiguous: Bytes = inf) -> float | None:
     """Share of the peak that reads in runs of ``contiguous`` bytes reach; None if nobody knows."""
-    memory = generation(dram.kind)
+    memory = timing(dram)
     return None if memory is None else float(share(memory, channel_rate(memory, dram), contiguous))
 
 

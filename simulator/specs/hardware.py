@@ -104,6 +104,8 @@ class MemoryLevel(Checked):
     latency: Seconds | None = None
     line: Bytes | None = None
     stacks: Count | None = None
+    stack_ids: Count | None = None
+    """Stack ids behind one channel, where the stacks are not as high as the generation's usual."""
     pin_rate: BitsPerSecond | None = None
 
 

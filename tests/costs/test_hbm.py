@@ -20,6 +20,7 @@ from simulator.costs.hbm import (
     channel_rate,
     generation,
     share,
+    timing,
 )
 from simulator.costs.lower import lower
 from simulator.costs.target import Target
@@ -240,7 +241,8 @@ def test_random_accesses_stay_below_the_window_of_four_activations() -> None:
 @pytest.mark.parametrize(("name", "writes", "measured"), MEASURED)
 def test_streams_reach_what_devices_measured(name: str, writes: float, measured: float) -> None:
     level = load_hardware(name).dram
-    memory = load_memory(level.kind)
+    memory = timing(level)
+    assert memory is not None
     assert float(share(memory, channel_rate(memory, level), inf, writes)) == pytest.approx(
         measured, rel=0.05
     )
@@ -252,7 +254,8 @@ def test_copies_and_sums_lose_to_the_turns_of_the_bus(
 ) -> None:
     level = load_hardware(name).dram
     assert level.bandwidth is not None
-    memory = load_memory(level.kind)
+    memory = timing(level)
+    assert memory is not None
     reached = float(share(memory, channel_rate(memory, level), inf, writes))
     assert reached * level.bandwidth == pytest.approx(tbps * 1e12, rel=0.06)
 
