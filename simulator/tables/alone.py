@@ -17,7 +17,9 @@ from simulator.costs.families.of_op import layer_of, query_of, share_of_layer
 from simulator.costs.target import Target
 from simulator.ops.matmul import GroupedMatmul
 from simulator.ops.op import Op
+from simulator.ops.pointwise import MOVES, Pointwise
 from simulator.result import Bound
+from simulator.specs.precision import number_format
 from simulator.tables.predict import interval, shipped_fit
 from simulator.units import Seconds
 
@@ -76,8 +78,9 @@ def _answer(query: Query, op: Op, target: Target) -> Alone | None:
         parts = {name: share * float(np.ravel(value)[0]) for name, value in terms.parts.items()}
         binds = max(parts, key=lambda name: parts[name])
         lower, upper = interval(fit, query, target, far, binds, told=False)
+        scattered = (slowdown(op, target) - 1) * parts.get("memory", 0.0)
         return Alone(
-            seconds=max(share * float(terms.seconds[0]), floor(op, target)),
+            seconds=max(share * float(terms.seconds[0]) + scattered, floor(op, target)),
             lower=lower,
             upper=upper,
             distance=far,
@@ -87,6 +90,14 @@ def _answer(query: Query, op: Op, target: Target) -> Alone | None:
             parts=parts,
         )
     return None
+
+
+def slowdown(op: Op, target: Target) -> float:
+    """How much longer the device memory takes for rows that lie anywhere than for a stream."""
+    if not (isinstance(op, Pointwise) and op.function in MOVES):
+        return 1.0
+    row = number_format(op.format).bytes(op.cols)
+    return target.bandwidth / target.gather_bandwidth(row)
 
 
 def floor(op: Op, target: Target) -> Seconds:

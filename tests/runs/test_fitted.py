@@ -89,6 +89,18 @@ def test_two_halves_of_a_layer_of_experts_take_the_time_of_the_layer() -> None:
     assert first.library == second.library
 
 
+def test_short_rows_from_anywhere_take_longer_than_long_ones() -> None:
+    """64 B rows of HBM4 come at about half the rate of a stream, by the window of activations."""
+    target = target_of("mi455x")
+    short, long = (
+        alone(Pointwise(name="rows", function="gather", rows=rows, cols=cols), target)
+        for rows, cols in ((2**25, 32), (2**17, 8192))
+    )
+    assert short is not None
+    assert long is not None
+    assert 1.5 < short.seconds / long.seconds < 2.5
+
+
 def test_the_gap_between_kernels_is_counted_once() -> None:
     stack = default_stack(load_hardware("h200"))
     assert within_gap(10e-6, stack) == pytest.approx(10e-6 - stack.launch.gap)
