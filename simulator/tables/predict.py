@@ -180,8 +180,9 @@ def spread(fit: Fit, op: str, far: str, *, told: bool) -> tuple[float, float]:
 def _median(found: list[Prediction]) -> Prediction:
     """The median over frameworks, row by row; the interval and bound of the nearest to it."""
     seconds = np.stack([one.seconds for one in found])
-    with np.errstate(all="ignore"):
-        middle = np.nanmedian(seconds, axis=0)
+    middle = np.full(seconds.shape[1], np.nan)
+    some = ~np.isnan(seconds).all(axis=0)
+    middle[some] = np.nanmedian(seconds[:, some], axis=0)
     known = np.where(np.isnan(seconds), np.inf, np.abs(seconds - middle))
     which = known.argmin(axis=0)
     rows = np.arange(len(which))

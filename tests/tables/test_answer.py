@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from simulator.costs.target import Target
 from simulator.errors import UnknownNameError
+from simulator.specs.frozen import FrozenMap
 from simulator.tables.answer import ANSWERS, answer, with_answer
 from simulator.tables.faults import TableError
 
@@ -108,6 +110,15 @@ def test_a_kernel_that_the_stack_lacks_is_a_fault_of_its_rows(h200: Target) -> N
         batch=[1, 2], m=[1, 1], n=[1, 1], k=[1, 1],
     )  # fmt: skip
     assert faults(frame, h200) == {"dtype: no kernel of sglang runs bmm in bf16 on cuda-sm90": [2]}
+
+
+def test_a_kernel_that_no_framework_of_a_row_has_is_a_fault_and_no_warning(h200: Target) -> None:
+    both = h200.stack.libraries["stub"]
+    only = {name: FrozenMap({"bmm": both["operator"]["default"]}) for name in ("vllm", "sglang")}
+    stack = replace(h200.stack, libraries=FrozenMap({"stub": FrozenMap(only)}))
+    frame = table(framework=["sglang+vllm"], dtype=["bf16"], m=[1], n=[1], k=[1])
+    found = faults(frame, replace(h200, stack=stack))
+    assert found == {"dtype: no kernel of sglang+vllm runs gemm in bf16 on cuda-sm90": [1]}
 
 
 def test_a_missing_column_names_the_one_that_is_like_it(h200: Target) -> None:
