@@ -29,9 +29,10 @@ _DISTRIBUTION = re.compile(r"balanced|random|power_law_\d{1,2}(\.\d{1,4})?(_eplb
 
 LARGEST = 2**40
 LIMITS = {
-    "gated": 1, "message_bytes": 2**50, "experts": 2**16, "n_gpus": 2**20, "nodes": 2**20,
+    "gated": 1, "message_bytes": 2**50, "experts": 2**12, "topk": 2**8,
+    "n_gpus": 2**20, "nodes": 2**20,
 }  # fmt: skip
-"""Largest size by column, ``LARGEST`` for the others."""
+"""Largest size by column, ``LARGEST`` for the others: routings are drawn expert by expert."""
 
 AT_MOST = (
     ("topk", "experts"), ("ep", "experts"), ("tp", "inter"), ("kv_heads", "heads"),
@@ -75,6 +76,10 @@ DTYPES = {"moe_comm": "default", "collective": "fp16"}
 """Number format of a row without one, by family: of collectives the bytes alone matter."""
 
 
+_NO_ELEMENT = {"moe": tuple(PRODUCTS), "moe_comm": ("default",)}
+"""Formats by family that are no format of one element: of unlike operands, or never recorded."""
+
+
 def defaults(op: str, family: str) -> Mapping[str, Default]:
     """Sizes that a row of the operator may leave out."""
     return DEFAULTS.get(op) or _OF_FAMILY.get(family, {})
@@ -94,7 +99,7 @@ def models_of(family: str) -> dict[str, Model]:
 
 def formats(model: Model, op: str) -> frozenset[str]:
     """Number formats that the model takes for an operator."""
-    return frozenset(model.dtypes.get(op) or {*FORMATS, *PRODUCTS, *DTYPES.values()})
+    return frozenset(model.dtypes.get(op) or {*FORMATS, *_NO_ELEMENT.get(model.family, ())})
 
 
 def is_distribution(name: str) -> bool:
