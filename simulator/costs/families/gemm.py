@@ -69,7 +69,8 @@ _HIGH, _AT_HIGH = np.unique(_TILE_M, return_inverse=True)
 _WIDE, _AT_WIDE = np.unique(_TILE_N, return_inverse=True)
 _PARTS, _AT_PART = np.unique(_SPLIT, return_inverse=True)
 _REFERENCE_CLOCK = 1.83e9
-"""Fixed times are constant in clocks, not in seconds; they are stated at this clock."""
+"""Launches, waves and splits are constant in clocks, not in seconds, and stated at this clock; a step
+of k waits half for the memory; what launches a quantising kernel has no clock of the device."""
 _CHUNK = 64  # rows at a time: rows x candidates then stay in the cache of one core
 _WARM = frozenset({"aiconfigurator"})
 """Campaigns that replay the same tensors, so that what fits the cache is found there."""
@@ -254,7 +255,7 @@ def _pace(product: Product, target: Target, rates: _Rates, values: Values) -> Fl
     """Seconds per element of k of one tile of each candidate: resources that overlap in part."""
     a, w, _ = product.bytes
     multiply = 2 * _TILE_M * _TILE_N / rates.matrix
-    step = values["step"] * rates.scale * max(a, w) / 128
+    step = values["step"] * np.sqrt(rates.scale) * max(a, w) / 128
     fill = (_TILE_M * a + _TILE_N * w) / rates.fill
     squares = multiply**2 + step**2 + fill**2
     if w < a:
@@ -294,7 +295,7 @@ def _quantising(
     clock = target.accelerator.compute.clock
     m, k = query["m"], query["k"]
     return np.asarray(
-        values["quantise"] * rates.scale
+        values["quantise"]
         + values["passes"] * m * k * (2 + a) / target.bandwidth
         + 2 * k / (_ROW_RATE * clock)
         + m * values["row"] / (target.units * clock)
