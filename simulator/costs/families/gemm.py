@@ -69,8 +69,8 @@ _HIGH, _AT_HIGH = np.unique(_TILE_M, return_inverse=True)
 _WIDE, _AT_WIDE = np.unique(_TILE_N, return_inverse=True)
 _PARTS, _AT_PART = np.unique(_SPLIT, return_inverse=True)
 _REFERENCE_CLOCK = 1.83e9
-"""Launches, waves and splits are constant in clocks, not in seconds, and stated at this clock; a step
-of k waits half for the memory; what launches a quantising kernel has no clock of the device."""
+"""Launches, waves and splits are constant in clocks, not in seconds, and stated at this clock; a
+step of k waits half for the memory; launches of a quantising kernel have no clock of the device."""
 _CHUNK = 64  # rows at a time: rows x candidates then stay in the cache of one core
 _WARM = frozenset({"aiconfigurator"})
 """Campaigns that replay the same tensors, so that what fits the cache is found there."""
