@@ -252,6 +252,17 @@ def test_every_device_answers_for_every_operator(device: str) -> None:
             assert target.stack.name == "cpu" or frameworks_of(target.stack, MODEL.name, asked)
 
 
+@pytest.mark.parametrize("device", ["mi300x", "mi355x", "mi455x"])
+def test_absorbed_attention_of_cdna_is_that_of_assembly_and_not_of_triton(device: str) -> None:
+    # tilelang, examples/deepseek_mla/amd: as AITER's assembly, and up to 6.5 times Triton's.
+    target = target_of(device)
+    asked = query("mla_generation", batch=128, seq_kv=[4096, 16384], heads=128, head_dim=576)
+    best = predict_query(asked, target).seconds
+    triton = seconds(asked, target, values_for(FIT, "triton-mla", target.stack))
+    assert (triton > 2 * best).all()
+    assert (triton < 6.5 * best).all()
+
+
 def test_stacks_name_only_libraries_that_the_fit_has() -> None:
     shape: dict[str, Any] = {
         "heads": [1, 48, 128],

@@ -289,6 +289,23 @@ def test_stacks_name_only_libraries_that_the_fit_has_and_leave_no_shape_out() ->
                 assert sum(len(part.rows) for part in parts) == asked.rows
 
 
+@pytest.mark.parametrize("device", ["a100_sxm", "a40", "v100", "p100"])
+@pytest.mark.parametrize(
+    "dtype", ["fp8", "fp8_block", "mxfp8", "nvfp4", "mxfp4", "w4a8_mxfp4", "w4a16_mxfp4"]
+)
+def test_narrow_weights_on_units_that_lack_their_format_save_bytes_and_no_products(
+    device: str, dtype: str
+) -> None:
+    target = target_of(device)
+    shape = {"tokens": [8, 16384], "experts": 8, "topk": 2, "hidden": 4096, "inter": 14336}
+    few, many = predict_query(query(dtype, **shape), target).seconds
+    wide_few, wide_many = predict_query(query("bf16", **shape), target).seconds
+    flops = 16384 * 2 * 2 * 3 * 4096 * 14336
+    peak = target.matrix_peak(target.matrix_format("bf16")) * target.units
+    assert 0.2 * wide_few < few < 0.7 * wide_few
+    assert flops / peak < many < 1.3 * wide_many
+
+
 def test_untuned_libraries_are_told_apart() -> None:
     slow = FIT.libraries["vllm-flashinfer-cutlass-untuned-fp8"]
     assert not slow.tuned
@@ -306,3 +323,26 @@ def test_layers_of_held_back_shapes_are_close_to_silicon() -> None:
     measured = medians(ops=tuple(MODEL.columns))
     found = list(scores(judge(FIT, residual_of("experts"), measured), "same"))
     assert np.mean([one.mean for one in found if one.rows >= 30]) <= 14
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("device", "dtype"),
+    [
+        ("h100_sxm", "w4a16_mxfp4"), ("h200_sxm", "w4a16_mxfp4"), ("h200_sxm", "fp8_block"),
+        ("rtx_pro_6000_server", "w4a16_mxfp4"), ("rtx_pro_6000_server", "fp8_block"),
+    ],
+)  # fmt: skip
+def test_the_operator_alone_is_near_the_fastest_framework(device: str, dtype: str) -> None:
+    try:
+        data_folder()
+    except InputError:
+        pytest.skip("no measured data beside the checkout")
+    ratios = []
+    for one in medians(ops=("moe",)):
+        asked = one.query
+        several = "+" in asked.framework
+        if (one.device, asked.dtype, several) == (device, dtype, True):
+            alone = replace(asked, framework=REFERENCE, source="")
+            ratios.append(predict_query(alone, target_of(device)).seconds * 1e6 / one.lower)
+    assert 0.8 < np.median(np.concatenate(ratios)) < 1.25
