@@ -22,8 +22,8 @@ from simulator.units import Seconds
 _PARTIAL = 4.0  # bytes of one fp32 partial output element
 
 CACHE_BLOCK = 16
-"""Tokens of one block of a paged cache, which hold one head's keys side by side: vLLM's default,
-the least of the engines."""
+"""Tokens of one block of a paged cache, whose keys of one head are taken to lie side by side:
+vLLM's default, the least of the engines."""
 
 ROUNDS = 32
 """Most rounds in which a unit's share of a prefill is simulated: what one round cannot overlap is
@@ -84,9 +84,15 @@ def _plan_prefill(op: Attention, target: Target) -> KernelPlan:
     demand = op.demand()
     start, stop = op.visible(0, op.q_len)
     once = cached * op.batch * op.kv_heads * (stop - start) * vector
-    fabric = cached * heads * vector * float(sum(seen))
-    again = float(rereads(fabric, once, once / op.batch, target.cache))
-    moved = demand.bytes + again
+    # The tiles of one key-value head walk one panel, as far as each sees it; heads share none.
+    walks = op.heads // op.kv_heads * len(seen)
+    panels = op.batch * op.kv_heads
+    cache, dies = target.last_caches
+    again = panels * rereads(
+        walks, 1, 0.0, once / panels, concurrent=target.units, cache=cache, dies=dies
+    )
+    moved_again = float(again) * sum(seen) / (len(seen) * (stop - start))
+    moved = demand.bytes + moved_again
     rounds = min(length, ROUNDS)
     return KernelPlan(
         kernel=equal_tiles(
@@ -98,6 +104,7 @@ def _plan_prefill(op: Attention, target: Target) -> KernelPlan:
                 slabs=1,
                 compute=length * step / rounds,
                 bandwidth=float(pipe_bandwidth(target, np.array(moved), np.array(fed * steps))),
+                again=moved_again,
             ),
             tiles=units * rounds,
             read=moved - demand.written,

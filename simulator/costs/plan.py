@@ -5,6 +5,7 @@ Knows kernels and the closed form of equal tiles. Never touches operators or a c
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import inf
 
@@ -54,6 +55,15 @@ class Choice:
     """Seconds that one unit computes a whole tile."""
     bandwidth: BytesPerSecond
     """Rate of the pipe that the units share."""
+    again: Bytes
+    """What the launch reads from the memory more than once."""
+
+
+Rereads = Callable[[Ints, Ints], Floats]
+"""Bytes that a launch reads again: of candidates by position, on how many units each."""
+
+CHUNK = 8
+"""Choices whose rereads are worked out at once."""
 
 
 def rank(
@@ -67,6 +77,7 @@ def rank(
     steps: Ints,
     extra: Floats,
     contiguous: Bytes = inf,
+    again: Rereads | None = None,
     keep: int = 1,
 ) -> list[Choice]:
     """The ``keep`` candidates of least time, on how many units each runs, in how many slabs.
@@ -74,36 +85,73 @@ def rank(
     Each candidate has ``tiles`` tiles. A tile moves ``moved`` bytes of device memory and computes
     for ``multiply`` seconds while ``fed`` bytes fill its unit, ``drawn`` of them read from the
     cache for this tile alone, in ``steps`` steps of an inner loop; the launch takes ``extra``
-    seconds more. Device memory is read in runs of ``contiguous`` bytes. The inner loop is handed
-    out in slabs of whole steps. A launch of n tiles in w waves takes as few units as they need,
-    k = ceil(n / w): no unit only crowds the pipe, and the slabs of a tile cannot spread over units
-    that had none of it. More waves than the least are tried too. Ties go to the earlier candidate.
+    seconds more. Device memory is read in runs of ``contiguous`` bytes, and ``again`` tells what a
+    launch reads beyond ``moved``. The inner loop is handed out in slabs of whole steps. A launch of
+    n tiles in w waves takes as few units as they need, k = ceil(n / w): no unit only crowds the
+    pipe, and the slabs of a tile cannot spread over units that had none of it. More waves than the
+    least are tried too. Ties go to the earlier candidate.
     """
     least = np.maximum(-(-tiles // target.units), 1)
     waves = least[:, None] + EXTRA_WAVES
     taken = np.maximum(-(-tiles[:, None] // waves), 1)
     slabs = np.minimum(steps[:, None], -(-SLAB_WAVES // waves))
     compute = np.maximum(multiply, fed / target.fill)
-    bandwidth = pipe_bandwidth(target, moved, drawn, contiguous)
-    times = extra[:, None] + closed_form_many(
+    bound = extra[:, None] + closed_form_many(
         tiles[:, None] * slabs,
         taken,
         moved[:, None] / slabs,
         compute[:, None] / slabs,
-        bandwidth[:, None],
+        pipe_bandwidth(target, moved, drawn, contiguous)[:, None],
     )
-    fastest = times.argmin(axis=1)
-    order = np.argsort(times.min(axis=1), kind="stable")[:keep]
-    return [
-        Choice(
-            index=int(i),
-            units=int(taken[i, fastest[i]]),
-            slabs=int(slabs[i, fastest[i]]),
-            compute=float(compute[i]),
-            bandwidth=float(bandwidth[i]),
+    best: dict[int, tuple[float, Choice]] = {}
+    for index, wave in _by_bound(bound, lambda: _worst(best, min(keep, len(tiles)))):
+        units, cut = taken[index, wave], slabs[index, wave]
+        more = np.zeros(len(index)) if again is None else again(index, units)
+        size = moved[index] + more / tiles[index]
+        rate = pipe_bandwidth(target, size, drawn[index], contiguous)
+        times = extra[index] + closed_form_many(
+            tiles[index] * cut, units, size / cut, compute[index] / cut, rate
         )
-        for i in order
-    ]
+        for at, time in enumerate(times.tolist()):
+            i = int(index[at])
+            if i not in best or time < best[i][0]:
+                choice = Choice(
+                    index=i,
+                    units=int(units[at]),
+                    slabs=int(cut[at]),
+                    compute=float(compute[i]),
+                    bandwidth=float(rate[at]),
+                    again=float(more[at]),
+                )
+                best[i] = time, choice
+    ranked = sorted(best.values(), key=lambda entry: (entry[0], entry[1].index))
+    return [choice for _, choice in ranked[:keep]]
+
+
+def _worst(best: dict[int, tuple[float, Choice]], keep: int) -> Seconds:
+    """Time of the last candidate that would be kept so far; infinite where some are missing."""
+    times = sorted(time for time, _ in best.values())
+    return times[keep - 1] if len(times) >= keep else inf
+
+
+def _by_bound(bound: Floats, worst: Callable[[], Seconds]) -> Iterator[tuple[Ints, Ints]]:
+    """Positions of choices in chunks, those of least bound first, until none can beat ``worst``.
+
+    A time without rereads is a bound below. Most launches are settled by the first chunk, which
+    is found without sorting all.
+    """
+    flat = bound.ravel()
+    chunk = min(CHUNK, flat.size)
+    few = np.flatnonzero(flat <= np.partition(flat, chunk - 1)[chunk - 1])
+    first = few[np.argsort(flat[few], kind="stable")][:chunk]
+    yield np.divmod(first, bound.shape[1])
+    left = np.setdiff1d(np.flatnonzero(flat < worst()), first)
+    left = left[np.argsort(flat[left], kind="stable")]
+    for start in range(0, len(left), chunk):
+        some = left[start : start + chunk]
+        if flat[some[0]] >= worst():
+            return
+        yield np.divmod(some, bound.shape[1])
 
 
 def pipe_bandwidth(target: Target, moved: Floats, drawn: Floats, contiguous: Bytes = inf) -> Floats:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -80,6 +81,32 @@ class _Library:
         return Tiling(*(int(column[index]) for column in (self.m, self.n, self.k, self.split)))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Walk:
+    """Tiles of equal products in one launch, by candidate, and the operands of all products."""
+
+    products: Ints
+    rows: Ints
+    columns: Ints
+    a_total: Bytes
+    b_total: Bytes
+
+    def again(self, target: Target, index: Ints, units: Ints) -> Floats:
+        """Bytes that the candidates ``index`` read again on as many ``units``."""
+        products, columns = self.products[index], self.columns[index]
+        rows = np.maximum(self.rows[index], 1)
+        cache, dies = target.last_caches
+        return products * rereads(
+            rows,
+            columns,
+            self.a_total / (products * rows),
+            self.b_total / (products * columns),
+            concurrent=units,
+            cache=cache,
+            dies=dies,
+        )
+
+
 def plan_matmul(op: Matmul, target: Target) -> KernelPlan:
     """A GEMM, or ``op.batch`` equal ones in one launch."""
     operands = _Operands(
@@ -134,18 +161,24 @@ def _plan(
     depth = library.depth(k)
     rows, columns = -(-m // library.m), -(-n // library.n)
     tiles = batch * rows * columns * library.split
-    fabric = float(batch * k) * (m * columns * a + n * rows * b)
-    again = rereads(fabric, operands.once, operands.once, target.cache)
+    walk = _Walk(
+        products=batch * library.split,
+        rows=rows,
+        columns=columns,
+        a_total=operands.a_total,
+        b_total=operands.b_total,
+    )
     extra = _reduction(target, batch * m * n, library.split)
     (best,) = rank(
         target,
         tiles=tiles,
-        moved=(operands.once + again + written) / tiles,
+        moved=(operands.once + written) / tiles,
         multiply=np.asarray(2.0 * library.m * library.n * depth / rate, dtype=np.float64),
         fed=(library.m * a + library.n * b) * depth,
         drawn=_drawn(target, a, b, library) * depth,
         steps=depth // library.k,
         extra=extra,
+        again=partial(walk.again, target),
     )
     i = best.index
     return KernelPlan(
@@ -154,7 +187,7 @@ def _plan(
             target,
             best,
             tiles=int(tiles[i]),
-            read=operands.once + float(again[i]),
+            read=operands.once + best.again,
             written=written,
             flops=2.0 * batch * m * n * k,
             extra=float(extra[i]),
@@ -190,19 +223,25 @@ def plan_grouped(op: GroupedMatmul, target: Target) -> tuple[KernelPlan, ...]:
     rows = (many * -(-heights // library.m)).sum(axis=0)
     tiles = np.maximum(rows * columns, 1)
     depth = library.depth(op.k)
-    fabric = float(op.k) * (op.rows * columns * a + op.n * rows * b)
-    # What one expert's tiles share is that expert's operands.
-    footprint = operands.once / max(1, op.active)
-    again = rereads(fabric, operands.once, footprint, target.cache)
+    # Only tiles of one expert share anything; experts count as equal in what they read again.
+    active = max(1, op.active)
+    walk = _Walk(
+        products=np.full_like(tiles, active),
+        rows=-(-rows // active),
+        columns=columns,
+        a_total=operands.a_total,
+        b_total=operands.b_total,
+    )
     ranked = rank(
         target,
         tiles=tiles,
-        moved=(operands.once + again + demand.written) / tiles,
+        moved=(operands.once + demand.written) / tiles,
         multiply=np.asarray(2.0 * library.m * library.n * depth / rate, dtype=np.float64),
         fed=(library.m * a + library.n * b) * depth,
         drawn=_drawn(target, a, b, library) * depth,
         steps=depth // library.k,
         extra=np.zeros(len(tiles)),
+        again=partial(walk.again, target),
         keep=TILES_TRIED,
     )
     tried = [
@@ -212,7 +251,7 @@ def plan_grouped(op: GroupedMatmul, target: Target) -> tuple[KernelPlan, ...]:
     ]
     return tuple(
         KernelPlan(
-            kernel=_grouped_kernel(op, target, library, best, float(again[best.index])),
+            kernel=_grouped_kernel(op, target, library, best),
             format=matrix,
             roof=target.matrix_peak(matrix) * target.units,
             tiling=library.tiling(best.index),
@@ -227,13 +266,11 @@ def _unit_counts(tiles: int, units: int) -> list[int]:
     return [max(1, -(-tiles // waves)) for waves in range(least, least + 3)]
 
 
-def _grouped_kernel(
-    op: GroupedMatmul, target: Target, library: _Library, best: Choice, again: Bytes
-) -> Kernel:
-    """The queue of expert tiles for one choice; ``again`` bytes are read twice."""
+def _grouped_kernel(op: GroupedMatmul, target: Target, library: _Library, best: Choice) -> Kernel:
+    """The queue of expert tiles for one choice; what it reads again is shared among all tiles."""
     demand = op.demand()
     once = demand.read + demand.weights
-    scale = 1.0 + again / once if once else 1.0
+    scale = 1.0 + best.again / once if once else 1.0
     per_row: Bytes = scale * demand.read / max(1, op.rows)
     per_expert: Bytes = scale * demand.weights / max(1, op.active)
     tile_m, columns = int(library.m[best.index]), -(-op.n // int(library.n[best.index]))

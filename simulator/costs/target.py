@@ -84,6 +84,16 @@ class Target:
         return 0.0
 
     @property
+    def last_caches(self) -> tuple[Bytes, int]:
+        """What one unit can hold in the last cache before the device memory, and how many such
+        caches there are. Each partition of a cache keeps a copy of what its units read."""
+        for kind in ("mall", "l2"):
+            level = self.accelerator.level(kind)
+            if level is not None:
+                return level.capacity / level.partitions, _instances(self.accelerator, level)
+        return 0.0, 1
+
+    @property
     def cache_bandwidth(self) -> BytesPerSecond:
         """Bytes per second out of the cache that all units share."""
         level = self.accelerator.level("l2")

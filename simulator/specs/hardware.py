@@ -103,6 +103,8 @@ class MemoryLevel(Checked):
     """Streaming read bandwidth that was measured, as a fraction of the peak."""
     latency: Seconds | None = None
     line: Bytes | None = None
+    partitions: Count = 1
+    """Parts of a cache that each keep a copy of what the units beside them read."""
     stacks: Count | None = None
     stack_ids: Count | None = None
     """Stack ids behind one channel, where the stacks are not as high as the generation's usual."""

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.costs.lower import alternatives, lower
-from simulator.costs.memory import rereads
 from simulator.costs.target import Target
 from simulator.engine.execute import run_kernel
 from simulator.errors import SpecError
@@ -190,14 +189,6 @@ def test_a_format_of_its_own_in_the_library_goes_before_the_rate_that_multiplies
     assert blocked / target.matrix_rate("fp8", library) == pytest.approx(
         library["fp8_block"] / library["fp8"]
     )
-
-
-@given(st.floats(0, 1e12), st.floats(0, 1e12), st.floats(0, 1e11), st.floats(1, 1e9))
-def test_less_cache_never_means_less_traffic(
-    fabric: float, once: float, footprint: float, cache: float
-) -> None:
-    assert rereads(fabric, once, footprint, cache / 2) >= rereads(fabric, once, footprint, cache)
-    assert rereads(fabric, once, footprint, cache) >= 0
 
 
 def test_one_large_product_runs_near_the_rate_that_the_library_reaches() -> None:
