@@ -130,11 +130,22 @@ def _tidy(frame: pl.DataFrame, name: str) -> Label:
     """A column of names in lower case without blanks around it; empty where nothing is stated."""
     import polars as pl
 
-    if name not in frame.columns or frame.schema[name].is_nested():
+    if name not in frame.columns:
         return Label.constant("", frame.height)
-    column = frame[name] if frame.schema[name] == pl.String else frame[name].cast(pl.String)
+    column = frame[name]
+    if column.dtype.is_nested() or column.dtype in (pl.Binary, pl.Object):
+        column = pl.Series([_text(entry) for entry in column.to_list()], dtype=pl.String)
+    elif column.dtype != pl.String:
+        column = column.cast(pl.String)
     tidy = Label.of(column).map(lambda text: text.strip().lower())
     return tidy.map(lambda text: "" if text == "-1" else text)
+
+
+def _text(entry: object) -> str | None:
+    """What stands in a cell of no plain type, to be judged as a name."""
+    if isinstance(entry, bytes):
+        return entry.decode(errors="replace")
+    return None if entry is None else str(entry)
 
 
 def _names_hold(check: _Check, labels: dict[str, Label], model: Model, op: str, rows: Rows) -> Mask:
@@ -216,7 +227,7 @@ def _numbers(column: pl.Series) -> _Numbers:
     import polars as pl
 
     if column.dtype.is_numeric() and not column.null_count():
-        whole = column.to_numpy().astype(np.float64)
+        whole = column.cast(pl.Float64).to_numpy()
         return _Numbers(
             values=whole, absent=whole == UNKNOWN, text=np.zeros(len(whole), dtype=bool)
         )

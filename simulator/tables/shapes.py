@@ -23,9 +23,9 @@ SOURCES = ("aiconfigurator", "aiter", "vidur", "llmcompass", "neusight")
 """Measurement campaigns whose timing convention is known."""
 
 DISTRIBUTIONS = ("balanced", "random", "power_law_1.01", "power_law_1.2", "power_law_1.2_eplb")
-"""Examples of how tokens spread over experts; the exponent is free."""
+"""Examples of how tokens spread over experts; the exponent is free, but not 1."""
 
-_DISTRIBUTION = re.compile(r"balanced|random|power_law_\d{1,2}(\.\d{1,4})?(_eplb)?")
+_DISTRIBUTION = re.compile(r"balanced|random|power_law_(?P<exponent>\d{1,2}(\.\d{1,4})?)(_eplb)?")
 
 LARGEST = 2**40
 LIMITS = {
@@ -103,9 +103,11 @@ def formats(model: Model, op: str) -> frozenset[str]:
 
 
 def is_distribution(name: str) -> bool:
-    """Whether tokens can be spread over experts that way.
+    """Whether tokens can be spread over experts that way; the inverse of the law that shares are
+    drawn from has a pole at an exponent of one.
 
-    >>> is_distribution("power_law_1.2"), is_distribution("zipf")
-    (True, False)
+    >>> is_distribution("power_law_1.2"), is_distribution("power_law_1"), is_distribution("zipf")
+    (True, False, False)
     """
-    return _DISTRIBUTION.fullmatch(name) is not None
+    found = _DISTRIBUTION.fullmatch(name)
+    return found is not None and (found["exponent"] is None or float(found["exponent"]) != 1)

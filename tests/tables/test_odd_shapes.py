@@ -73,8 +73,33 @@ def test_odd_shapes_get_sound_numbers_or_a_reason(family: str, device: str) -> N
             {"dtype": "bf16", "tokens": 1, "hidden": 1, "inter": 1, "experts": 8192, "topk": 1},
             "is more than 4,096",
         ),
+        (
+            "moe",
+            {"dtype": "bf16", "tokens": 1, "hidden": 1, "inter": 1, "experts": 8, "topk": 1}
+            | {"distribution": "power_law_1.0"},
+            "is no distribution; did you mean power_law_1.01",
+        ),
     ],
 )
 def test_what_no_formula_takes_is_refused(family: str, row: dict[str, object], found: str) -> None:
     with pytest.raises(TableError, match=found):
         answer(family, pl.DataFrame([row]), make_target("h200"))
+
+
+@pytest.mark.parametrize("kind", [pl.Int8, pl.UInt16, pl.Int128, pl.Float32, pl.Decimal(9, 2)])
+def test_any_type_of_number_is_a_size(kind: pl.DataType) -> None:
+    frame = pl.DataFrame({"dtype": ["bf16"] * 2, "m": [1, 100], "n": [64, 64], "k": [8, 9]})
+    target = make_target("h200")
+    plain, other = (
+        answer("gemm", one, target).columns["latency_us"]
+        for one in (frame, frame.with_columns(pl.col("m").cast(kind)))
+    )
+    assert other.tolist() == plain.tolist()
+
+
+@pytest.mark.parametrize("value", [b"\xff16", ["vllm"], {"name": "vllm"}])
+@pytest.mark.parametrize("column", ["dtype", "framework"])
+def test_a_cell_of_no_plain_type_is_judged_as_a_name(column: str, value: object) -> None:
+    row = {"dtype": "bf16", "framework": "vllm", "m": 1, "n": 1, "k": 1} | {column: value}
+    with pytest.raises(TableError, match=f"row 1: {column}: .* is no "):
+        answer("gemm", pl.DataFrame([row]), make_target("h200"))
