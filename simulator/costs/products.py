@@ -249,6 +249,9 @@ def plan_grouped(op: GroupedMatmul, target: Target) -> tuple[KernelPlan, ...]:
         for best in ranked
         for units in _unit_counts(int(tiles[best.index]), target.units)
     ]
+    index, units = np.array([(choice.index, choice.units) for choice in tried]).T
+    again = walk.again(target, index, units)
+    tried = [replace(choice, again=float(more)) for choice, more in zip(tried, again, strict=True)]
     return tuple(
         KernelPlan(
             kernel=_grouped_kernel(op, target, library, best),
