@@ -15,15 +15,19 @@ from simulator.check.refit import ship
 from simulator.check.validate import PROTOCOLS, as_shipped, chosen, leaving_out, steps_of
 from simulator.cli.sheet import put
 from simulator.costs.families.model import Model, models
-from simulator.errors import UnknownNameError
+from simulator.errors import InputError, UnknownNameError
 from simulator.report import numbers
 from simulator.report.validation import HEADS, Case, cells, grouped, score
 from simulator.report.validation_page import DETAILS, SUMMARIES, Study, ready, write_validation
 from simulator.tables.predict import shipped_fit
+from simulator.tables.queries import SIZES
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.padding import Padding
+
+MEASURED = ("device", "op", "dtype", *SIZES, "latency_us")
+"""Columns without which nothing can be judged."""
 
 
 def studies(
@@ -31,10 +35,11 @@ def studies(
 ) -> list[Study]:
     """Judge the models of a family, or all, as shipped and then in each of ``ways``.
 
-    Raises InputError where the data is not there, UnknownNameError for an unknown family.
+    Raises InputError where the data is not there or is none, UnknownNameError for an unknown
+    family.
     """
     wanted = chosen(family)
-    folder = data_folder(data)
+    folder = _measured(data, fits=bool(ways))
     if report is not None:
         ready(report)
     counts = {"shipped": len(wanted)} | {way: steps_of(wanted, folder, way) for way in ways}
@@ -52,11 +57,37 @@ def studies(
     return found
 
 
+def _measured(data: Path | None, *, fits: bool) -> Path:
+    """The folder of the measurements, those that fits need among them."""
+    folder = data_folder(data)
+    for name in ("operators", "by_framework") if fits else ("operators",):
+        _check_columns(folder / f"{name}.parquet")
+    return folder
+
+
+def _check_columns(path: Path) -> None:
+    """Raise InputError where a file is no table of measurements."""
+    import polars as pl
+
+    try:
+        known = pl.read_parquet_schema(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        found = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        raise InputError(f"{path} cannot be read as parquet: {found}") from None
+    lacking = [name for name in MEASURED if name not in known]
+    if lacking:
+        raise InputError(f"{path} has no column {', '.join(lacking)}; name measured data")
+
+
 def fit_again(name: str, data: Path | None) -> None:
     """Fit a model anew and write its files; raises UnknownNameError for an unknown model."""
     if name not in models():
         raise UnknownNameError("model", name, models())
-    ship(models()[name], folder=data, say=lambda text: print(text, file=sys.stderr))  # noqa: T201
+    ship(
+        models()[name],
+        folder=_measured(data, fits=True),
+        say=lambda text: print(text, file=sys.stderr),
+    )  # noqa: T201
 
 
 def write_page(found: Sequence[Study], directory: Path) -> list[Path]:
