@@ -83,11 +83,8 @@ def fit_again(name: str, data: Path | None) -> None:
     """Fit a model anew and write its files; raises UnknownNameError for an unknown model."""
     if name not in models():
         raise UnknownNameError("model", name, models())
-    ship(
-        models()[name],
-        folder=_measured(data, fits=True),
-        say=lambda text: print(text, file=sys.stderr),
-    )  # noqa: T201
+    folder = _measured(data, fits=True)
+    ship(models()[name], folder=folder, say=lambda text: print(text, file=sys.stderr))  # noqa: T201
 
 
 def write_page(found: Sequence[Study], directory: Path) -> list[Path]:
