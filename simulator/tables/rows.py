@@ -20,11 +20,13 @@ from simulator.tables.faults import RowFault
 from simulator.tables.queries import NAMES, SIZES, Label, alike
 from simulator.tables.shapes import (
     AT_MOST,
+    AT_MOST_OF,
     DISTRIBUTIONS,
     DTYPES,
     LARGEST,
     LEAST,
     LIMITS,
+    LIMITS_OF,
     SOLE_OP,
     SOURCES,
     UNKNOWN,
@@ -256,6 +258,7 @@ def _sizes(
     optional = defaults(op, check.family)
     least = {name: LEAST.get(name, 1.0) for name in optional}
     least |= {column.name: column.least for column in model.columns[op]}
+    most = {**LIMITS, **LIMITS_OF.get(op, {})}
     given: dict[str, Floats] = {}
     for name in least:
         if name in check.frame.columns:
@@ -264,7 +267,8 @@ def _sizes(
             numbers = known[name]
             values = numbers.values[rows].copy()
             absent = numbers.absent[rows]
-            bad = _out_of_range(check, name, rows, values, absent, numbers.text[rows], least[name])
+            ends = least[name], most.get(name, LARGEST)
+            bad = _out_of_range(check, name, rows, values, absent, numbers.text[rows], ends)
             good &= ~bad
             values[absent] = np.nan
             values[bad] = np.inf  # neither absent nor good
@@ -286,7 +290,7 @@ def _sizes(
         else:
             check.fault(rows[lost], name, f"has no value, which {op} needs")
         good &= ~lost
-    for smaller, larger in AT_MOST:
+    for smaller, larger in (*AT_MOST, *AT_MOST_OF.get(op, ())):
         if smaller in sizes and larger in sizes:
             over = good & (sizes[smaller] > sizes[larger])
             check.fault(rows[over], smaller, f"is more than {larger}")
@@ -295,10 +299,11 @@ def _sizes(
 
 
 def _out_of_range(
-    check: _Check, name: str, rows: Rows, values: Floats, absent: Mask, text: Mask, least: float
-) -> Mask:
+    check: _Check, name: str, rows: Rows, values: Floats, absent: Mask, text: Mask,
+    ends: tuple[float, float],
+) -> Mask:  # fmt: skip
     """Which entries are no size that makes sense; a fault for each kind."""
-    most = LIMITS.get(name, LARGEST)
+    least, most = ends
     bad = np.zeros(len(rows), dtype=bool)
     with np.errstate(invalid="ignore"):
         kinds = (
@@ -307,7 +312,7 @@ def _out_of_range(
             (np.isinf(values), "is infinite"),
             (values != np.floor(values), "is not a whole number"),
             (values < least, f"is less than {least:g}"),
-            (values > most, f"is more than {most:,}"),
+            (values > most, f"is more than {most:,.0f}"),
         )
         for which, words in kinds:
             found = which & ~absent & ~bad

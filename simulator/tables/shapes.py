@@ -40,6 +40,12 @@ AT_MOST = (
 )  # fmt: skip
 """Columns of which the first never exceeds the second."""
 
+AT_MOST_OF = dict.fromkeys(("attention_context", "mla_context"), (("seq_q", "seq_kv"),))
+"""The same of single operators: ``seq_kv`` counts the queries' own positions."""
+
+LIMITS_OF = {op: {"seq_q": 1} for op in ("attention_generation", "mla_generation")}
+"""Largest size by operator and column: generation is of one token for each sequence."""
+
 UNKNOWN = -1.0
 """What a model finds where a size has no say or follows from the device: -1, as in the tables."""
 

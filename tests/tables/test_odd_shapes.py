@@ -16,6 +16,9 @@ from simulator.tables.shapes import FAMILIES, LEAST, LIMITS, SOURCES, defaults, 
 ODD = (1, 2, 3, 7, 127, 129, 4097, 65537, 10**9, 2**31, 2**40)
 NARROW = {"topk": (1, 2, 8), "ep": (1, 2, 3), "n_gpus": (2, 3, 8, 9, 1000), "nodes": (1, 2)}
 ROWS = 40
+ATTENTION = {"op": "attention_generation", "dtype": "bf16", "batch": 1, "seq_kv": 9} | {
+    "heads": 4, "head_dim": 64,
+}  # fmt: skip
 
 
 def odd_rows(family: str, target: Target, seed: int) -> pl.DataFrame:
@@ -78,6 +81,12 @@ def test_odd_shapes_get_sound_numbers_or_a_reason(family: str, device: str) -> N
             {"dtype": "bf16", "tokens": 1, "hidden": 1, "inter": 1, "experts": 8, "topk": 1}
             | {"distribution": "power_law_1.0"},
             "is no distribution; did you mean power_law_1.01",
+        ),
+        ("attention", ATTENTION | {"seq_q": 2}, "'2' is more than 1"),
+        (
+            "attention",
+            ATTENTION | {"op": "attention_context", "seq_q": 10},
+            "seq_q: is more than seq_kv",
         ),
     ],
 )
