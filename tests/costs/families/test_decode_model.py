@@ -311,3 +311,22 @@ def test_held_back_shapes_lie_within_nine_percent_of_the_frameworks() -> None:
     for op in MODEL.columns:
         bands = [score.band for score in found if score.op == op and score.band is not None]
         assert np.mean(bands) <= 9
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("device", ["a100_sxm", "h100_sxm", "b200_sxm", "rtx_pro_6000_server"])
+def test_the_operator_alone_reads_large_caches_as_the_fastest_framework_does(device: str) -> None:
+    try:
+        data_folder()
+    except InputError:
+        pytest.skip("no measured data beside the checkout")
+    target, ratios = target_of(device), []
+    for one in medians(ops=("attention_generation",)):
+        asked, sizes = one.query, one.query.sizes
+        if one.device != device or asked.kv_dtype != "bf16" or "trtllm" not in asked.framework:
+            continue
+        cached = 4 * sizes["batch"] * sizes["seq_kv"] * sizes["kv_heads"] * sizes["head_dim"]
+        large = np.flatnonzero((cached > 4 * target.cache) & (sizes["window"] == 0))
+        alone = replace(asked.take(large), framework="operator", source="")
+        ratios.append(predict_query(alone, target).seconds * 1e6 / one.lower[large])
+    assert 0.85 < np.median(np.concatenate(ratios)) < 1.2
