@@ -59,7 +59,6 @@ _TILES = (
 )
 _SPLIT_TILES = ((16, 32), (64, 32), (64, 64), (128, 128))
 _SPLITS = (2, 4, 8, 16)
-_LEAST_DEPTH = 256  # elements of k that a part of a split keeps; fewer never pay
 _TILE_M, _TILE_N, _SPLIT = np.array(
     [(m, n, 1) for m, n in _TILES] + [(m, n, s) for m, n in _SPLIT_TILES for s in _SPLITS],
     dtype=np.float64,
@@ -71,6 +70,9 @@ _PARTS, _AT_PART = np.unique(_SPLIT, return_inverse=True)
 _REFERENCE_CLOCK = 1.83e9
 """Launches, waves and splits are constant in clocks, not in seconds, and stated at this clock; a
 step of k waits half for the memory; launches of a quantising kernel have no clock of the device."""
+_REFERENCE_PAUSE = 1.9e-6
+_PLAIN = frozenset({"bf16", "fp16", "tf32", "fp32", "fp64"})
+"""Rates of products whose operands need no quantising."""
 _CHUNK = 64  # rows at a time: rows x candidates then stay in the cache of one core
 _WARM = frozenset({"aiconfigurator"})
 """Campaigns that replay the same tensors, so that what fits the cache is found there."""
@@ -142,6 +144,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "aiter-mxfp4": "ROCm AITER, mxfp4",
     "aiter-mxfp8": "ROCm AITER, mxfp8",
 }
+RATE = 0.25
 NEVER_FITTED = tuple(_WALL)
 """Campaigns that are only judged on."""
 
@@ -195,7 +198,7 @@ def seconds(query: Query, target: Target, values: Values) -> Terms:
             tiles[rows, best],
             memory[:, 0],
         )
-    fixed = values["launch"] * rates.scale
+    fixed = values["launch"] * _pause(target, product, rates)
     total = kernel + fixed
     if query.source in _QUANTISED and product.activation != "bf16":
         quantising = _quantising(query, product, target, rates, values)
@@ -211,6 +214,14 @@ def seconds(query: Query, target: Target, values: Values) -> Terms:
     )
 
 
+def _pause(target: Target, product: Product, rates: _Rates) -> float:
+    """Scale of the time outside the tiles: the stack's gap and fill over those of Hopper's, which
+    the constants are stated at. Behind a quantising kernel the gap is hidden; then it is clocks."""
+    if product.rate in _PLAIN:
+        return (target.stack.launch.gap + target.stack.fill) / _REFERENCE_PAUSE
+    return rates.scale
+
+
 def _candidates(
     product: Product,
     target: Target,
@@ -219,7 +230,7 @@ def _candidates(
     shape: tuple[Floats, Floats, Floats, Floats],
     memory: Floats,
 ) -> tuple[Floats, Floats]:
-    """(rows, candidates) seconds without launch, and of the tiles alone; infinite where unfit.
+    """(rows, candidates) seconds without launch, and of the tiles alone.
 
     A tile walks its k at one pace, so its time is its depth times a constant of the candidate.
     """
@@ -227,7 +238,6 @@ def _candidates(
     high = np.ceil(m / _HIGH)
     wide = np.ceil(n / _WIDE)
     depth = np.ceil(k / _PARTS / 64) * 64
-    depth[(_PARTS > 1) & (k < _LEAST_DEPTH * _PARTS)] = np.inf
     reduce = values["split"] * rates.scale + 8 / rates.cache * batch * m * n * _PARTS
     reduce[:, 0] = 0.0
     soft = values["persistence"]
