@@ -70,7 +70,8 @@ class Fabric:
         """Rate of each device to all others at once, as much to each."""
         others = np.maximum(self.islands * self.size - 1, 1e-9)
         near = np.clip((self.size - 1) / others, 0.0, 1.0)
-        return np.asarray(1 / np.maximum(near / self.inside, (1 - near) / self.outside))
+        slowest = np.maximum(near / self.inside, (1 - near) / self.outside)
+        return np.asarray(1 / np.maximum(slowest, 1e-30))  # one device has no others to send to
 
     @property
     def around(self) -> Floats:
