@@ -26,6 +26,7 @@ class Kind(StrEnum):
     stacks = "stacks"
     systems = "systems"
     fits = "fits"
+    memories = "memories"
 
 
 class PhaseChoice(StrEnum):
@@ -104,7 +105,7 @@ def list_(
     kind: Annotated[Kind | None, typer.Argument(help="What to list; all by default.")] = None,
     json: Json = None,
 ) -> None:
-    """List the accelerators, workloads, stacks, systems and fits of the catalogue."""
+    """List the accelerators, workloads, stacks, systems, fits and memories of the catalogue."""
     from simulator.cli.catalogue import listing, print_listing
 
     kinds = [kind.value] if kind else [entry.value for entry in Kind]

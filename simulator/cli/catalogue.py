@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from simulator.specs.load import (
     kind_of,
     load_fit,
     load_hardware,
+    load_memory,
     load_stack,
     load_system,
     names,
@@ -124,12 +125,25 @@ def _fit_row(name: str) -> dict[str, Any]:
     }
 
 
+def _memory_row(name: str) -> dict[str, Any]:
+    memory = load_memory(name)
+    return {
+        "name": name,
+        "pseudo channels": memory.pseudo_channels,
+        "bits": memory.width,
+        "banks": memory.bank_groups * memory.banks * memory.stack_ids,
+        "page B": f"{memory.page:.0f}",
+        "description": memory.description,
+    }
+
+
 _LISTED = {
     "hardware": _hardware_row,
     "workloads": _workload_row,
     "stacks": _stack_row,
     "systems": _system_row,
     "fits": _fit_row,
+    "memories": _memory_row,
 }
 
 _SCALES = {
@@ -152,6 +166,7 @@ _SHOWN = {
     "stacks": ("name", "architectures", "tiles", "description"),
     "systems": ("name", "devices", "topology", "accelerators", "description"),
     "fits": ("name", "date", "rows", "libraries", "held back", "error %"),
+    "memories": ("name", "pseudo channels", "bits", "banks", "page B", "description"),
 }
 
 
@@ -174,8 +189,11 @@ def describe(name: str, contexts: Iterable[int], overrides: Sequence[str]) -> De
     """A spec with the source of each number, or the arithmetic of a model."""
     parts = overrides_by_spec(overrides)
     kind = _kind(name)
-    if kind == "fits" and not overrides:
-        return _describe_fit(load_fit(name))
+    if kind in _UNCHANGED:
+        if overrides:
+            fault = Fault("--set", None, overrides[0], f"has no say in {name}", "leave it out")
+            raise SpecError([fault])
+        return _UNCHANGED[kind](name)
     own = next(prefix for prefix, owner in PREFIXES.items() if owner == kind)
     if stray := [part for prefix in parts if prefix != own for part in parts[prefix]]:
         fix = f"{name} has the paths of a {own}"
@@ -307,6 +325,13 @@ def _describe_fit(fit: Fit) -> Description:
         Table(title="errors on held-back shapes", columns=heads, rows=errors),
     ]
     return Description(data=_thawed(fit), tables=tables)
+
+
+_UNCHANGED: dict[str, Callable[[str], Description]] = {
+    "fits": lambda name: _describe_fit(load_fit(name)),
+    "memories": lambda name: _describe_spec(load_memory(name)),
+}
+"""Kinds that no override reaches."""
 
 
 def _thawed(value: Any) -> Any:
