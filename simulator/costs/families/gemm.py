@@ -100,6 +100,7 @@ OWN: Mapping[str, Prior] = {
     "passes": Prior(value=1e-7, spread=0.5, by_generation=0.2),  # of quantising over memory
     "row": Prior(value=100.0, spread=1.0, by_generation=0.7),  # clocks per row on one unit
     "burst": Prior(value=1e-9, spread=1e-6),  # of the matrix rate before the clock is lowered
+    "edge": Prior(value=8, spread=0.7, by_generation=0.3, high=64),  # rows that tiles add in cost
     "host": Prior(value=1e-9, spread=0.5, by_generation=0.1),  # s, eager launch from the host
 }
 _ROW_RATE = 2.1
@@ -264,7 +265,8 @@ def _candidates(
 def _pace(product: Product, target: Target, rates: _Rates, values: Values) -> Floats:
     """Seconds per element of k of one tile of each candidate: resources that overlap in part."""
     a, w, _ = product.bytes
-    multiply = 2 * _TILE_M * _TILE_N / rates.matrix
+    edge = values["edge"]
+    multiply = 2 * (_TILE_M + edge) * (_TILE_N + edge) / rates.matrix
     step = values["step"] * np.sqrt(rates.scale) * max(a, w) / 128
     fill = (_TILE_M * a + _TILE_N * w) / rates.fill
     squares = multiply**2 + step**2 + fill**2
