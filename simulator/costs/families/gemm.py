@@ -167,8 +167,9 @@ class _Rates:
         compute = target.accelerator.compute
         clock = compute.clock
         flops = compute.matrix[target.matrix_format(rate)] * (compute.held_clock or clock)
+        large = (1 + values["edge"] / _TILES[-1][0]) ** 2  # what the largest tile multiplies in all
         return cls(
-            matrix=flops * max(values["matrix"], values["burst"] * brief),
+            matrix=flops * max(values["matrix"], values["burst"] * large * brief),
             fill=values["fill"] * 64 * clock,
             memory=target.bandwidth * values["memory"],
             cache=target.cache_bandwidth,
