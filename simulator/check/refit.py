@@ -293,9 +293,7 @@ def leave_outs(model: Model, found: Iterable[Measured]) -> Iterator[tuple[str, s
             yield "new", generation, sorted(devices)
 
 
-def ship(
-    model: Model, *, folder: str | Path | None = None, say: Say = print, quick: bool = False
-) -> Fit:
+def ship(model: Model, *, folder: str | Path | None = None, say: Say = print) -> Fit:
     """Fit, judge and write what the product ships for a model; returns the fit."""
     measured = medians(folder, ops=tuple(model.columns))
     made, residual = refit(model, folder=folder)
@@ -303,7 +301,7 @@ def ship(
     found = list(scores(same, "same"))
     say(_summary(found))
     learned, plain = [same], [list(judge(made, None, measured))]
-    for far, name, devices in [] if quick else list(leave_outs(model, measured)):
+    for far, name, devices in leave_outs(model, measured):
         without, corrected = refit(model, folder=folder, leave_out=devices, per_group=80, steps=8)
         learned.append(list(judge(without, corrected, measured, devices=devices)))
         plain.append(list(judge(without, None, measured, devices=devices)))
@@ -341,11 +339,3 @@ def _summary(found: Iterable[Score]) -> str:
         f"{score.mean:6.1f} {score.median:6.1f} band {score.band or 0:6.1f}"
         for score in found
     )
-
-
-if __name__ == "__main__":
-    import sys
-
-    for wanted in sys.argv[1:]:
-        name, _, how = wanted.partition(":")
-        ship(models()[name], quick=how == "quick")

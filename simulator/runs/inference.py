@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from simulator.costs.bounds import bounds
-from simulator.costs.lower import lower
+from simulator.costs.lower import alternatives, lower
 from simulator.costs.plan import KernelPlan
 from simulator.costs.target import Target
 from simulator.engine.execute import Memo, Segment, StreamRun, run_stream
@@ -208,8 +208,11 @@ def _simulate(
     for segment in graph.segments:
         for op in segment.ops:
             if op not in plans:
-                plan, known = lower(op, target), alone(op, target)
-                if known is not None:
+                known = alone(op, target)
+                if known is None:
+                    plan = _fastest(alternatives(op, target), scenario.fidelity, memo)
+                else:
+                    plan = lower(op, target)
                     plan = replace(plan, kernel=_held(plan.kernel, known, scenario, memo))
                 plans[op], fitted[op] = plan, known
     segments = [
@@ -291,12 +294,24 @@ def _held(kernel: Kernel, known: Alone, scenario: Scenario, memo: Memo) -> Kerne
 
     The fitted time contains the gap to the next kernel, which the stream adds by itself.
     """
-    mode: Fidelity = "roofline" if scenario.fidelity == "roofline" else "cohort"
-    segment = Segment(name=kernel.name, repeat=1, kernels=(kernel,))
-    own = run_stream([segment], LaunchPolicy(), mode=mode, memo=memo).latency
+    own = _own_time(kernel, scenario.fidelity, memo)
     if own <= 0:
         return kernel
     return kernel.at_pace(within_gap(known.seconds, scenario.stack) / own)
+
+
+def _fastest(plans: tuple[KernelPlan, ...], fidelity: Fidelity, memo: Memo) -> KernelPlan:
+    """The plan of least duration where no fit says it."""
+    if len(plans) == 1:
+        return plans[0]
+    return min(plans, key=lambda plan: _own_time(plan.kernel, fidelity, memo))
+
+
+def _own_time(kernel: Kernel, fidelity: Fidelity, memo: Memo) -> Seconds:
+    """Seconds of the kernel alone; by events, unless the run itself is in closed form."""
+    mode: Fidelity = "roofline" if fidelity == "roofline" else "cohort"
+    segment = Segment(name=kernel.name, repeat=1, kernels=(kernel,))
+    return run_stream([segment], LaunchPolicy(), mode=mode, memo=memo).latency
 
 
 def within_gap(seconds: Seconds, stack: Stack) -> Seconds:

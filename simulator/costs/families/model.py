@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from simulator.costs.target import Target
 from simulator.result import Bound
 from simulator.specs.precision import number_format
-from simulator.units import Seconds
 
 Floats = NDArray[np.float64]
 Values = Mapping[str, float]
@@ -135,11 +134,3 @@ def model_of(op: str) -> Model:
         if op in model.columns:
             return model
     raise KeyError(op)
-
-
-def p_norm(p: float, *times: Floats | Seconds) -> Floats:
-    """Times of resources that overlap imperfectly: between their maximum (p large) and sum (1)."""
-    total = np.zeros(1)
-    for time in times:
-        total = total + np.asarray(time, dtype=np.float64) ** p
-    return np.asarray(total ** (1 / p))
