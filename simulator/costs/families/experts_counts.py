@@ -171,12 +171,31 @@ def _balanced(tokens: Floats, experts: int, topk: int, ep: int) -> Floats:
 
 
 def _random(tokens: Floats, experts: int, topk: int) -> Floats:
-    """Every token chooses its experts anew: binomial counts."""
-    chance = np.random.default_rng(experts * 1009 + topk)
+    """Every token chooses ``topk`` experts anew, so that counts only grow with the tokens.
+
+    Up to ``EXACT`` tokens each draw is followed token by token; beyond, an expert keeps the
+    standard deviations that it was off by then, and no count falls.
+    """
+    count = np.rint(tokens).astype(np.int64)
     share = min(1.0, topk / experts)
-    size = (len(tokens), DRAWS, experts)
-    drawn = chance.binomial(np.rint(tokens).astype(np.int64)[:, None, None], share, size)
-    return drawn.astype(np.float64)
+    drawn = _drawn(experts, topk)
+    deviation = (drawn[-1] - EXACT * share) / max(np.sqrt(EXACT * share * (1 - share)), 1e-9)
+    many = count[:, None, None] * share
+    far = np.rint(many + deviation * np.sqrt(many * (1 - share)))
+    near = drawn[np.minimum(count, EXACT)]
+    return np.asarray(np.where(count[:, None, None] > EXACT, np.maximum(far, near), near))
+
+
+@lru_cache(maxsize=16)
+def _drawn(experts: int, topk: int) -> Floats:
+    """Tokens of each expert after 0, 1, ..., EXACT tokens: (EXACT + 1, draws, experts)."""
+    chance = np.random.default_rng(experts * 1009 + topk)
+    liked = chance.random((EXACT, DRAWS, experts), dtype=np.float32)
+    last = min(topk, experts) - 1
+    chosen = liked <= np.partition(liked, last, axis=-1)[..., last : last + 1]
+    counts = np.zeros((EXACT + 1, DRAWS, experts), dtype=np.float32)
+    np.cumsum(chosen, axis=0, out=counts[1:])
+    return counts.astype(np.float64)
 
 
 @lru_cache(maxsize=64)
