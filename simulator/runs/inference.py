@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 
 import numpy as np
 
@@ -20,12 +19,11 @@ from simulator.costs.plan import KernelPlan
 from simulator.costs.target import Target
 from simulator.engine.execute import Memo, Segment, StreamRun, run_stream
 from simulator.engine.machine import CommandProcessor, LaunchPolicy
-from simulator.mapping.kernel import Kernel
 from simulator.mapping.placement import memory_use, require_fit
 from simulator.models.arithmetic import weight_bytes_by_part
 from simulator.models.graph import Step, build_graph
 from simulator.models.graph_unet import build_unet_graph
-from simulator.ops.op import GraphSegment, Op, OpGraph
+from simulator.ops.op import Op, OpGraph
 from simulator.result import (
     Basis,
     Bound,
@@ -38,8 +36,9 @@ from simulator.result import (
     RunProvenance,
     breakdown,
 )
+from simulator.runs.fitted import busy, fastest, fused, held
 from simulator.runs.provenance import numbers_behind, weakest
-from simulator.specs.scenario import Fidelity, Scenario
+from simulator.specs.scenario import Scenario
 from simulator.specs.stack import Stack
 from simulator.specs.workload import Model, MoE, Transformer
 from simulator.tables.alone import Alone, alone
@@ -210,10 +209,10 @@ def _simulate(
             if op not in plans:
                 known = alone(op, target)
                 if known is None:
-                    plan = _fastest(alternatives(op, target), scenario.fidelity, memo)
+                    plan = fastest(alternatives(op, target), scenario.fidelity, memo)
                 else:
                     plan = lower(op, target)
-                    plan = replace(plan, kernel=_held(plan.kernel, known, scenario, memo))
+                    plan = replace(plan, kernel=held(plan.kernel, known, scenario, memo))
                 plans[op], fitted[op] = plan, known
     segments = [
         Segment(
@@ -272,53 +271,6 @@ def _interval(passes: list[_Pass]) -> Interval:
     return Interval(lower=max(latency - below, 0.0), upper=latency + above)
 
 
-def fused(graph: OpGraph, stack: Stack) -> OpGraph:
-    """The graph without the operators that the stack's libraries do inside their neighbours."""
-    segments = (
-        GraphSegment(
-            name=segment.name,
-            repeat=segment.repeat,
-            ops=tuple(
-                op
-                for op in segment.ops
-                if not any(fnmatchcase(op.name, pattern) for pattern in stack.fused)
-            ),
-        )
-        for segment in graph.segments
-    )
-    return OpGraph(segments=tuple(segments))
-
-
-def _held(kernel: Kernel, known: Alone, scenario: Scenario, memo: Memo) -> Kernel:
-    """The kernel at the pace at which it takes the fitted time when it runs alone.
-
-    The fitted time contains the gap to the next kernel, which the stream adds by itself.
-    """
-    own = _own_time(kernel, scenario.fidelity, memo)
-    if own <= 0:
-        return kernel
-    return kernel.at_pace(within_gap(known.seconds, scenario.stack) / own)
-
-
-def _fastest(plans: tuple[KernelPlan, ...], fidelity: Fidelity, memo: Memo) -> KernelPlan:
-    """The plan of least duration where no fit says it."""
-    if len(plans) == 1:
-        return plans[0]
-    return min(plans, key=lambda plan: _own_time(plan.kernel, fidelity, memo))
-
-
-def _own_time(kernel: Kernel, fidelity: Fidelity, memo: Memo) -> Seconds:
-    """Seconds of the kernel alone; by events, unless the run itself is in closed form."""
-    mode: Fidelity = "roofline" if fidelity == "roofline" else "cohort"
-    segment = Segment(name=kernel.name, repeat=1, kernels=(kernel,))
-    return run_stream([segment], LaunchPolicy(), mode=mode, memo=memo).latency
-
-
-def within_gap(seconds: Seconds, stack: Stack) -> Seconds:
-    """A measured time less the gap to the next kernel, of which no kernel hides more than half."""
-    return max(seconds - stack.launch.gap, seconds / 2)
-
-
 def launch_policy(stack: Stack) -> LaunchPolicy:
     """How the stack's launches reach the device."""
     launch = stack.launch
@@ -344,7 +296,7 @@ def _gather(passes: list[_Pass], target: Target) -> Iterator[OpUse]:
                 line = times.setdefault(key, dict.fromkeys(_SUMS, 0.0))
                 line["count"] += many
                 line["time"] += many * run.makespan
-                for part, time in _busy(plan, one.fitted[op], run.makespan, target).items():
+                for part, time in busy(plan, one.fitted[op], run.makespan, target).items():
                     line[part] += many * time
                 line["flops"] += many * plan.kernel.flops
                 line["bytes"] += many * plan.kernel.pipe_bytes
@@ -374,26 +326,6 @@ def _gather(passes: list[_Pass], target: Target) -> Iterator[OpUse]:
         )  # fmt: skip
 
 
-def _busy(
-    plan: KernelPlan, known: Alone | None, makespan: Seconds, target: Target
-) -> dict[str, Seconds]:
-    """Seconds that units, memory, cache and launch are busy: as the fitted model has it, where
-    there is one, none of them beyond the kernel's own time."""
-    kernel = plan.kernel
-    if known is None:
-        busy = {"compute": kernel.compute / target.units, "latency": kernel.fixed}
-        busy["memory"] = kernel.pipe_bytes / target.bandwidth
-        if kernel.bandwidth < target.bandwidth:
-            busy["cache"] = kernel.pipe_bytes / kernel.bandwidth
-        return busy
-    busy = {part: min(known.parts.get(part, 0.0), makespan) for part in _RESOURCES}
-    gap = max(known.seconds - makespan, 0.0)
-    idle = max(known.parts.get("latency", 0.0) - gap, 0.0)
-    busy["latency"] = min(idle, makespan - max(busy.values()))
-    return busy
-
-
-_RESOURCES: tuple[Bound, ...] = ("compute", "memory", "cache")
 _SUMS = ("count", "time", "compute", "memory", "cache", "latency", "flops", "bytes")
 
 

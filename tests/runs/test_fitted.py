@@ -13,7 +13,7 @@ from simulator.ops.attention import Attention
 from simulator.ops.matmul import GroupedMatmul, Matmul
 from simulator.ops.op import Op
 from simulator.ops.pointwise import Pointwise
-from simulator.runs.inference import within_gap
+from simulator.runs.fitted import within_gap
 from simulator.specs.load import default_stack, load_hardware
 from simulator.tables.alone import alone
 

@@ -20,7 +20,16 @@ from dataclasses import replace
 import numpy as np
 
 from simulator.costs.fabric import Fabric, fabric
-from simulator.costs.families.model import Column, Floats, Model, Prior, Query, Terms, Values
+from simulator.costs.families.model import (
+    WAITED,
+    Column,
+    Floats,
+    Model,
+    Prior,
+    Query,
+    Terms,
+    Values,
+)
 from simulator.costs.target import Target
 
 MICRO = 1e-6
@@ -105,7 +114,7 @@ STAND_INS: Mapping[str, tuple[str, ...]] = {
     "aiter-allreduce": ("sglang-allreduce",),
 }
 TREES = 70
-NEVER_FITTED = ("llmcompass",)
+NEVER_FITTED = tuple(WAITED)
 DESCRIPTIONS: Mapping[str, str] = {
     "nccl": "NCCL 2.27 to 2.29, by its own benchmark or alone in a graph.",
     "oneccl": "oneCCL 2021.15 to 2021.17.",

@@ -28,7 +28,16 @@ from simulator.costs.families.decode_libraries import (
 from simulator.costs.families.decode_libraries import (
     STAND_INS as STAND_INS,
 )
-from simulator.costs.families.model import Column, Floats, Model, Prior, Query, Terms, Values
+from simulator.costs.families.model import (
+    REPLAYED,
+    Column,
+    Floats,
+    Model,
+    Prior,
+    Query,
+    Terms,
+    Values,
+)
 from simulator.costs.target import Target
 from simulator.specs.precision import number_format
 
@@ -48,9 +57,6 @@ REGISTERS = 256 * 1024.0
 
 REFERENCE_CLOCK = 1.83e9
 """Clock at which fixed times are stated; half of each runs at the device's clock."""
-
-WARM = frozenset({"aiconfigurator"})
-"""Campaigns that read the same cache in every replay."""
 
 TREES = 70
 LIMIT = 0.35
@@ -166,7 +172,7 @@ def _rates(query: Query, target: Target, values: Values) -> _Rates:
         block=values["rate"] * clock,
         memory=memory,
         cache=max(target.cache_bandwidth * values["cache"], memory),
-        room=values["resident"] * target.cache if query.source in WARM else 0.0,
+        room=values["resident"] * target.cache if query.source in REPLAYED else 0.0,
         slots=values["resident_blocks"] * (registers.capacity / REGISTERS if registers else 1.0),
         scale=scale * MICRO,
         floor=(values["launch"] + cast) * scale * MICRO,

@@ -15,7 +15,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simulator.costs.families.model import Column, Floats, Model, Prior, Query, Terms, Values
+from simulator.costs.families.model import (
+    REPLAYED,
+    WAITED,
+    Column,
+    Floats,
+    Model,
+    Prior,
+    Query,
+    Terms,
+    Values,
+)
 from simulator.costs.target import Target
 from simulator.specs.precision import FORMATS
 
@@ -74,12 +84,6 @@ _REFERENCE_PAUSE = 1.9e-6
 _PLAIN = frozenset({"bf16", "fp16", "tf32", "fp32", "fp64"})
 """Rates of products whose operands need no quantising."""
 _CHUNK = 64  # rows at a time: rows x candidates then stay in the cache of one core
-_WARM = frozenset({"aiconfigurator"})
-"""Campaigns that replay the same tensors, so that what fits the cache is found there."""
-_QUANTISED = frozenset({"aiconfigurator"})
-"""Campaigns whose products below bf16 begin with quantising the activation."""
-_WALL = frozenset({"llmcompass"})
-"""Campaigns that timed one eager call that the host waits for."""
 
 SHARED: Mapping[str, Prior] = {
     "persistence": Prior(value=0.7, low=0.01, high=0.99),  # 0: whole waves, 1: fractions of a wave
@@ -146,7 +150,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "aiter-mxfp8": "ROCm AITER, mxfp8",
 }
 RATE = 0.25
-NEVER_FITTED = tuple(_WALL)
+NEVER_FITTED = tuple(WAITED)
 """Campaigns that are only judged on."""
 
 
@@ -183,7 +187,7 @@ def seconds(query: Query, target: Target, values: Values) -> Terms:
     Raises SpecError where the device has no matrix rate for the format.
     """
     product = PRODUCTS[query.dtype]
-    rates = _Rates.of(target, product.rate, values, brief=query.source in _WALL)
+    rates = _Rates.of(target, product.rate, values, brief=query.source in WAITED)
     batch = query["batch"] if query.op == "bmm" else np.ones(query.rows)
     kernel, computing, moving = (np.empty(query.rows) for _ in range(3))
     for first in range(0, query.rows, _CHUNK):
@@ -202,10 +206,10 @@ def seconds(query: Query, target: Target, values: Values) -> Terms:
         )
     fixed = values["launch"] * _pause(target, product, rates)
     total = kernel + fixed
-    if query.source in _QUANTISED and product.activation != "bf16":
+    if query.source in REPLAYED and product.activation != "bf16":
         quantising = _quantising(query, product, target, rates, values)
         total, moving, fixed = total + quantising, moving + quantising, fixed
-    if query.source in _WALL:
+    if query.source in WAITED:
         total += target.stack.launch.calls.get("gemm", 2 * target.stack.launch.host)
     elif query.source and values["host"] > 1e-7:
         total = np.sqrt(np.sqrt(total**4 + values["host"] ** 4))
@@ -291,7 +295,7 @@ def _traffic(
     where x is what passes through between two uses over the share of the cache that keeps it."""
     a, w, o = product.bytes
     activations, weights, result = batch * m * k * a, batch * n * k * w, batch * m * n * o
-    if query.source not in _WARM:
+    if query.source not in REPLAYED:
         return activations + weights + result
     room = values["warm"] * target.cache + 1.0
     rotated = values["copies"] * weights
@@ -348,5 +352,5 @@ MODEL = Model(
     own=OWN,
     seconds=seconds,
     features=features,
-    unlearned=_WALL,
+    unlearned=WAITED,
 )

@@ -26,6 +26,13 @@ Values = Mapping[str, float]
 """Constants by name: the shared ones, and those of the library that runs."""
 
 
+REPLAYED = frozenset({"aiconfigurator"})
+"""Campaigns that replay the same tensors, so that what fits the cache is found there, and whose
+products below bf16 begin with quantising the activation."""
+WAITED = frozenset({"llmcompass"})
+"""Campaigns that timed one eager call that the host waits for; no fit sees them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     """Shapes of one operator that one kernel library runs: what is alike, and a column per size."""

@@ -14,7 +14,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.costs.families.model import Column, Floats, Model, Prior, Query, Terms, Values
+from simulator.costs.families.model import (
+    WAITED,
+    Column,
+    Floats,
+    Model,
+    Prior,
+    Query,
+    Terms,
+    Values,
+)
 from simulator.costs.target import Target
 from simulator.ops.pointwise import COST
 from simulator.specs.precision import FORMATS
@@ -22,8 +31,6 @@ from simulator.specs.precision import FORMATS
 EXPONENTIAL = 35.0
 """Vector FLOP of one exponential with its division (LLMCompass at b95c6c95, A100 vector unit)."""
 
-_WALL = frozenset({"llmcompass"})
-"""Campaigns that time one call on the host's clock, from its launch to the synchronisation."""
 _EAGER = frozenset({"neusight"})
 """Campaigns that launch from the host, one kernel at a time."""
 RESIDENT = 2048
@@ -115,7 +122,7 @@ PRIORS: Mapping[str, Mapping[str, float]] = {
     "torch-softmax": {"element": 0.02, "lone": 0.5, "vector": 4.0},
     "sgl-cast": {"passes": 10.0, "launch": 6e-6},
 }
-NEVER_FITTED = ("llmcompass",)
+NEVER_FITTED = tuple(WAITED)
 TREES = 50
 
 
@@ -142,7 +149,7 @@ def seconds(query: Query, target: Target, values: Values) -> Terms:
 def _fixed(query: Query, target: Target, values: Values) -> float:
     """Seconds before and after the kernel's work: from the host, or between nodes of a graph."""
     launch = target.stack.launch
-    if query.source in _WALL:
+    if query.source in WAITED:
         return launch.calls.get(query.op, 2 * launch.host)
     if query.source:
         return values["launch"] + (values["host"] if query.source in _EAGER else 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,10 +20,11 @@ from simulator.costs.families.model import Query, Values
 from simulator.costs.families.residual import residual_of
 from simulator.costs.target import Target
 from simulator.errors import InputError
-from simulator.specs.hardware import Accelerator, MemoryLevel
+from simulator.specs.hardware import Accelerator
 from simulator.specs.load import default_stack, load_fit, load_hardware, load_stack, names
 from simulator.tables.predict import predict_query
 
+Grow = Callable[[Accelerator, str, float], Accelerator]
 DEVICES = ("a100_sxm", "h100_sxm", "b200_sxm", "rtx_pro_6000_server", "b60", "l40s", "mi300x")
 FIT = load_fit("decode")
 LIBRARIES = tuple(sorted(FIT.libraries))
@@ -94,33 +96,6 @@ def constants(draw: st.DrawFn) -> Values:
     return found
 
 
-def grown(accelerator: Accelerator, what: str, factor: float) -> Accelerator:
-    compute = accelerator.compute
-    if what == "units":
-        units = int(np.ceil(compute.units * factor))
-        return replace(accelerator, compute=replace(compute, units=units))
-    if what == "clock":
-        held = None if compute.held_clock is None else compute.held_clock * factor
-        faster = replace(compute, clock=compute.clock * factor, held_clock=held)
-        return replace(accelerator, compute=faster)
-    memory = tuple(_level(level, what, factor) for level in accelerator.memory)
-    return replace(accelerator, memory=memory)
-
-
-def _level(level: MemoryLevel, what: str, factor: float) -> MemoryLevel:
-    on_chip = level.kind in ("l2", "mall", "lds", "registers", "tensor_memory", "l1")
-    if what == "memory" and not on_chip:
-        assert level.bandwidth is not None
-        return replace(level, bandwidth=level.bandwidth * factor)
-    if what == "cache" and level.kind in ("l2", "mall"):
-        return replace(level, capacity=level.capacity * factor)
-    if what == "cache bandwidth" and level.kind == "l2":
-        rates = {name: getattr(level, name) for name in ("bandwidth", "per_clock")}
-        wider = {name: rate * factor for name, rate in rates.items() if rate is not None}
-        return replace(level, **wider)
-    return level
-
-
 @settings(max_examples=200)
 @given(
     device=st.sampled_from(DEVICES),
@@ -130,7 +105,7 @@ def _level(level: MemoryLevel, what: str, factor: float) -> MemoryLevel:
     factor=st.floats(1.0, 8.0),
 )
 def test_more_of_a_device_never_takes_longer(
-    device: str, asked: Query, values: Values, what: str, factor: float
+    grown: Grow, device: str, asked: Query, values: Values, what: str, factor: float
 ) -> None:
     target = target_of(device)
     larger = replace(target, accelerator=grown(target.accelerator, what, factor))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -18,10 +19,11 @@ from simulator.costs.families.prefill import CHUNK, MODEL, PRIORS, STAND_INS
 from simulator.costs.families.residual import residual_of
 from simulator.costs.target import Target
 from simulator.errors import InputError
-from simulator.specs.hardware import Accelerator, MemoryLevel
+from simulator.specs.hardware import Accelerator
 from simulator.specs.load import default_stack, load_fit, load_hardware, load_stack, names
 from simulator.tables.predict import predict_query
 
+Grow = Callable[[Accelerator, str, float], Accelerator]
 DEVICES = ("a100_sxm", "h100_sxm", "b200_sxm", "rtx_pro_6000_server", "b60", "l40s", "mi300x")
 FIT = load_fit("prefill")
 LIBRARIES = tuple(sorted(FIT.libraries))
@@ -91,42 +93,6 @@ def constants(draw: st.DrawFn) -> Values:
     return found
 
 
-def grown(accelerator: Accelerator, what: str, factor: float) -> Accelerator:
-    compute = accelerator.compute
-    if what == "units":
-        return replace(
-            accelerator, compute=replace(compute, units=int(np.ceil(compute.units * factor)))
-        )
-    if what == "clock":
-        held = None if compute.held_clock is None else compute.held_clock * factor
-        return replace(
-            accelerator, compute=replace(compute, clock=compute.clock * factor, held_clock=held)
-        )
-    if what == "exponentials":
-        rate = compute.exponentials or compute.vector["fp32"] / 8
-        return replace(accelerator, compute=replace(compute, exponentials=rate * factor))
-    return replace(
-        accelerator, memory=tuple(_level(one, what, factor) for one in accelerator.memory)
-    )
-
-
-def _level(level: MemoryLevel, what: str, factor: float) -> MemoryLevel:
-    device = level.kind not in ("l2", "mall", "lds", "registers", "tensor_memory", "l1")
-    if what == "memory" and device:
-        assert level.bandwidth is not None
-        return replace(level, bandwidth=level.bandwidth * factor)
-    if what == "cache" and level.kind in ("l2", "mall"):
-        return replace(level, capacity=level.capacity * factor)
-    if what == "cache bandwidth" and level.kind == "l2":
-        wider = {
-            name: value * factor
-            for name in ("bandwidth", "per_clock")
-            if (value := getattr(level, name)) is not None
-        }
-        return replace(level, **wider)
-    return level
-
-
 @settings(max_examples=150)
 @given(
     device=st.sampled_from(DEVICES),
@@ -138,7 +104,7 @@ def _level(level: MemoryLevel, what: str, factor: float) -> MemoryLevel:
     factor=st.floats(1.0, 8.0),
 )  # fmt: skip
 def test_more_of_a_device_never_takes_longer(
-    device: str, asked: Query, values: Values, what: str, factor: float
+    grown: Grow, device: str, asked: Query, values: Values, what: str, factor: float
 ) -> None:
     target = target_of(device)
     larger = replace(target, accelerator=grown(target.accelerator, what, factor))
@@ -191,7 +157,9 @@ def test_a_window_costs_its_width_and_no_more() -> None:
     assert narrow / whole == pytest.approx(2 * 4096 / 65536, rel=0.1)
 
 
-def test_the_softmax_binds_narrow_heads_where_exponentials_are_scarce() -> None:
+def test_the_softmax_binds_narrow_heads_where_exponentials_are_scarce(
+    grown: Grow,
+) -> None:
     """A tile of d-wide heads asks 4 d FLOP and one exponential per score: 8192 FLOP and 16
     exponentials per clock meet at d = 128, so 64-wide heads wait for exponentials alone."""
     target = target_of("b200_sxm")

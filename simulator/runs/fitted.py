@@ -1,0 +1,89 @@
+"""Kernels held to the times that fitted models say of their operators.
+
+Knows plans, fitted times and how long a kernel takes by events. Holds no cost formula, and never
+touches graphs of models or results.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from simulator.costs.plan import KernelPlan
+from simulator.costs.target import Target
+from simulator.engine.execute import Memo, Segment, run_stream
+from simulator.engine.machine import LaunchPolicy
+from simulator.mapping.kernel import Kernel
+from simulator.ops.op import GraphSegment, OpGraph
+from simulator.result import Bound
+from simulator.specs.scenario import Fidelity, Scenario
+from simulator.specs.stack import Stack
+from simulator.tables.alone import Alone
+from simulator.units import Seconds
+
+RESOURCES: tuple[Bound, ...] = ("compute", "memory", "cache")
+
+
+def fused(graph: OpGraph, stack: Stack) -> OpGraph:
+    """The graph without the operators that the stack's libraries do inside their neighbours."""
+    segments = (
+        GraphSegment(
+            name=segment.name,
+            repeat=segment.repeat,
+            ops=tuple(
+                op
+                for op in segment.ops
+                if not any(fnmatchcase(op.name, pattern) for pattern in stack.fused)
+            ),
+        )
+        for segment in graph.segments
+    )
+    return OpGraph(segments=tuple(segments))
+
+
+def held(kernel: Kernel, known: Alone, scenario: Scenario, memo: Memo) -> Kernel:
+    """The kernel at the pace at which it takes the fitted time when it runs alone.
+
+    The fitted time contains the gap to the next kernel, which the stream adds by itself.
+    """
+    own = own_time(kernel, scenario.fidelity, memo)
+    if own <= 0:
+        return kernel
+    return kernel.at_pace(within_gap(known.seconds, scenario.stack) / own)
+
+
+def fastest(plans: tuple[KernelPlan, ...], fidelity: Fidelity, memo: Memo) -> KernelPlan:
+    """The plan of least duration where no fit says it."""
+    if len(plans) == 1:
+        return plans[0]
+    return min(plans, key=lambda plan: own_time(plan.kernel, fidelity, memo))
+
+
+def own_time(kernel: Kernel, fidelity: Fidelity, memo: Memo) -> Seconds:
+    """Seconds of the kernel alone; by events, unless the run itself is in closed form."""
+    mode: Fidelity = "roofline" if fidelity == "roofline" else "cohort"
+    segment = Segment(name=kernel.name, repeat=1, kernels=(kernel,))
+    return run_stream([segment], LaunchPolicy(), mode=mode, memo=memo).latency
+
+
+def within_gap(seconds: Seconds, stack: Stack) -> Seconds:
+    """A measured time less the gap to the next kernel, of which no kernel hides more than half."""
+    return max(seconds - stack.launch.gap, seconds / 2)
+
+
+def busy(
+    plan: KernelPlan, known: Alone | None, makespan: Seconds, target: Target
+) -> dict[str, Seconds]:
+    """Seconds that units, memory, cache and launch are busy: as the fitted model has it, where
+    there is one, none of them beyond the kernel's own time."""
+    kernel = plan.kernel
+    if known is None:
+        parts = {"compute": kernel.compute / target.units, "latency": kernel.fixed}
+        parts["memory"] = kernel.pipe_bytes / target.bandwidth
+        if kernel.bandwidth < target.bandwidth:
+            parts["cache"] = kernel.pipe_bytes / kernel.bandwidth
+        return parts
+    parts = {part: min(known.parts.get(part, 0.0), makespan) for part in RESOURCES}
+    gap = max(known.seconds - makespan, 0.0)
+    idle = max(known.parts.get("latency", 0.0) - gap, 0.0)
+    parts["latency"] = min(idle, makespan - max(parts.values()))
+    return parts
