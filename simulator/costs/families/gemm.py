@@ -81,6 +81,7 @@ _REFERENCE_CLOCK = 1.83e9
 """Launches, waves and splits are constant in clocks, not in seconds, and stated at this clock; a
 step of k waits half for the memory; launches of a quantising kernel have no clock of the device."""
 _REFERENCE_PAUSE = 1.9e-6
+"""Gap and fill of the stack, seconds, at which launches are stated: those of Hopper's stack."""
 _PLAIN = frozenset({"bf16", "fp16", "tf32", "fp32", "fp64"})
 """Rates of products whose operands need no quantising."""
 _CHUNK = 64  # rows at a time: rows x candidates then stay in the cache of one core
@@ -108,7 +109,8 @@ OWN: Mapping[str, Prior] = {
     "host": Prior(value=1e-9, spread=0.5, by_generation=0.1),  # s, eager launch from the host
 }
 _ROW_RATE = 2.1
-"""Bytes per clock at which one block quantises one row: its latency, fitted once."""
+"""Bytes per clock at which one block quantises one row: the common value of a fit with it free to
+the same measurements (2026-12)."""
 
 _PASS = {"quantise": 3e-6, "passes": 1.4}
 PRIORS: Mapping[str, Mapping[str, float]] = {
