@@ -53,6 +53,8 @@ class OpUse:
     """Time that the device memory is busy."""
     cache: Seconds = 0.0
     """Time that the shared cache is busy, where it holds the memory up; else 0."""
+    link: Seconds = 0.0
+    """Time that links are busy."""
     latency: Seconds
     """Launch gaps and time outside the tiles."""
     flops: Flops
@@ -75,11 +77,13 @@ class OpUse:
     @property
     def bound_by(self) -> Bound:
         """The resource that accounts for most of the time."""
-        rest = self.time - max(self.compute, self.memory, self.cache) - self.latency
+        busy = max(self.compute, self.memory, self.cache, self.link)
+        rest = self.time - busy - self.latency
         parts: tuple[tuple[float, Bound], ...] = (
             (self.memory, "memory"),
             (self.cache, "cache"),
             (self.compute, "compute"),
+            (self.link, "link"),
             (self.latency, "latency"),
             (rest, "waiting"),
         )
@@ -163,6 +167,90 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertPhase:
+    """One step of the MoE layers, all layers of the pass together."""
+
+    name: str
+    """router, permute, dispatch, gate_up, act, down, combine, shared, ..."""
+    time: Seconds
+    """On the path of the slowest rank."""
+    bytes: Bytes
+    """What moves over all ranks: through their memories, or over links for an exchange."""
+    descriptors: int = 0
+    """Descriptors that data movers get."""
+    copies: int = 0
+    """Rows that threads copy where no descriptor can."""
+    requests: int = 0
+    """Requests of 128 bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """What one rank does from ``start`` to ``end``, in seconds from the start of the layer."""
+
+    rank: int
+    lane: Literal["units", "links", "wait"]
+    name: str
+    start: Seconds
+    end: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """One step from the balanced run to this one."""
+
+    name: str
+    time: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertUse:
+    """What the router did to the machine in one pass: who got which rows, and what that cost."""
+
+    phase: str
+    routing: str
+    """How tokens chose: a distribution, a router or a trace."""
+    experts: int
+    top_k: int
+    layers: int
+    tokens: int
+    """Tokens of one layer, over all ranks."""
+    dropped: int = 0
+    """Token-expert pairs that a capacity left out, over all layers."""
+    ranks: int = 1
+    domain: int = 1
+    """Ranks that reach each other over scale-up links."""
+    redundant: int = 0
+    """Copies of experts beyond one each."""
+    placement: str = ""
+    schedule: str = ""
+    order: str = ""
+    load: tuple[int, ...]
+    """Rows of each expert, over all layers."""
+    distinct: float
+    """Experts with at least one row, mean over the layers."""
+    rank_load: tuple[int, ...]
+    """Rows of each rank, over all layers."""
+    expert_imbalance: float
+    """Fullest expert over the mean one, mean over the layers."""
+    rank_imbalance: float
+    """Fullest rank over the mean one, mean over the layers."""
+    rows: tuple[tuple[int, ...], ...] = ()
+    """Token copies from rank (row) to rank (column), over all layers: what dispatch sends and
+    combine sends back. The diagonal stays at home."""
+    dispatch_row: Bytes = 0.0
+    """Bytes of one copy on its way to an expert, scales included."""
+    combine_row: Bytes = 0.0
+    """Bytes of one copy on its way back."""
+    phases: tuple[ExpertPhase, ...] = ()
+    layer: int = 0
+    """The layer, counted from the first MoE layer, that ``spans`` shows: the slowest one."""
+    spans: tuple[Span, ...] = ()
+    lost: tuple[Loss, ...] = ()
+    """From the latency of the balanced run to that of this one, step by step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """Everything that a run answers. ``latency`` is one step (decode), one pass (prefill, image
     step) or one whole request batch (generate)."""
@@ -194,6 +282,8 @@ class Result:
     model_bytes: Bytes
     """Weights and cache that the model must read once."""
     phases: tuple[Phase, ...] = ()
+    experts: tuple[ExpertUse, ...] = ()
+    """One per phase of a model with MoE layers."""
     energy: Joules | None = None
     cost: Dollars | None = None
     events: int = 0
@@ -294,7 +384,7 @@ class Result:
 def breakdown(ops: Sequence[OpUse], latency: Seconds) -> dict[Bound, Seconds]:
     """``latency`` by what binds.
 
-    Inside each operator the busiest of units, cache and memory is charged with its time, launch
+    Inside each operator the busiest of units, cache, memory and links is charged with its time, launch
     and fill with theirs, and the rest is units waiting.
     """
     parts: dict[Bound, Seconds] = dict.fromkeys(
@@ -305,6 +395,7 @@ def breakdown(ops: Sequence[OpUse], latency: Seconds) -> dict[Bound, Seconds]:
             (op.memory, "memory"),
             (op.cache, "cache"),
             (op.compute, "compute"),
+            (op.link, "link"),
         )
         time, bound = max(busy, key=lambda part: part[0])
         parts[bound] += time

@@ -6,6 +6,9 @@ in as a generator.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,6 +16,57 @@ from simulator.specs.workload import MoE
 
 DRAWN = 1 << 16
 """Tokens drawn at once: as many as the cache holds, in the order of one single draw."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Assignment:
+    """Which experts a stretch of tokens of one layer goes to: one row per token and expert.
+
+    The three arrays have one entry per routed row, ascending by token; a token has no expert
+    twice. ``first`` is the number of the first token, ``tokens`` how many the stretch has.
+    """
+
+    experts: int
+    tokens: int
+    first: int = 0
+    token: NDArray[np.int64]
+    """Number of the row's token in the batch, from ``first`` on."""
+    expert: NDArray[np.int64]
+    weight: NDArray[np.float64]
+    """Share of the expert in the token's result."""
+    dropped: int = 0
+    """Pairs of token and expert that a capacity left out."""
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Rows of each expert, (experts,)."""
+        return np.bincount(self.expert, minlength=self.experts)
+
+
+def draw(
+    moe: MoE, tokens: int, rng: np.random.Generator, *, layer: int = 0
+) -> Iterator[Assignment]:
+    """Route ``tokens`` tokens of one MoE layer, a stretch of them at a time.
+
+    ``layer`` counts the MoE layers of the model from 0, for routings that are recorded by layer.
+    Tokens of distributions weigh their experts alike.
+    """
+    for first in range(0, tokens, DRAWN):
+        some = min(DRAWN, tokens - first)
+        token = np.arange(first, first + some, dtype=np.int64).repeat(moe.top_k)
+        if moe.routing == "balanced":
+            expert = (np.arange(len(token)) + first * moe.top_k) % moe.experts
+        else:
+            chosen = _distinct(moe.experts, moe.top_k, some, rng)
+            expert = chosen.reshape(moe.top_k, some).T.ravel()
+        yield Assignment(
+            experts=moe.experts,
+            tokens=some,
+            first=first,
+            token=token,
+            expert=expert,
+            weight=np.full(len(token), 1 / moe.top_k),
+        )
 
 
 def expected_distinct_experts(experts: int, top_k: int, tokens: float) -> float:
