@@ -384,8 +384,8 @@ class Result:
 def breakdown(ops: Sequence[OpUse], latency: Seconds) -> dict[Bound, Seconds]:
     """``latency`` by what binds.
 
-    Inside each operator the busiest of units, cache, memory and links is charged with its time, launch
-    and fill with theirs, and the rest is units waiting.
+    Inside each operator the busiest of units, cache, memory and links is charged with its time,
+    launch and fill with theirs, and the rest is units waiting.
     """
     parts: dict[Bound, Seconds] = dict.fromkeys(
         ("compute", "memory", "cache", "link", "latency", "waiting"), 0.0

@@ -5,6 +5,8 @@ Knows counts, bytes and seconds of a kernel. Never touches a clock, hardware spe
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simulator.costs.closed_form import one_wave, tiles_by_cost
 from simulator.mapping.kernel import Kernel
 from simulator.units import Seconds
@@ -52,12 +54,29 @@ def bounds(kernel: Kernel) -> tuple[Seconds, Seconds]:
 
     For n <= K all loads begin at once, and both bounds are the exact time (``one_wave``).
 
+    With ``releases`` the run ends at the earliest when the last released tile has been loaded and
+    computed, and at the latest the upper bound after the last release, from which on the proof
+    holds for what is left.
+
     Bounds are widened by one part in 10^9 so that they also hold for sums of floats. ``fixed`` is
     in both.
     """
+    if kernel.pace != 1:
+        lower, upper = bounds(kernel.unpaced)
+        return lower * kernel.pace, upper * kernel.pace
     counts = tiles_by_cost(kernel)
     if not counts:
         return kernel.fixed, kernel.fixed
+    if kernel.releases:
+        lower, upper = bounds(replace(kernel, releases=()))
+        last, tile = max(
+            (due, index)
+            for due, (count, index) in zip(kernel.releases, kernel.runs, strict=True)
+            if count
+        )
+        alone = kernel.classes[tile].pipe_bytes / min(kernel.bandwidth, kernel.rate_cap)
+        alone += kernel.classes[tile].compute
+        return max(lower, (last + alone) * (1 - _ROUNDING)), (last + upper) * (1 + _ROUNDING)
     units = kernel.units
     tiles = sum(counts.values())
     if tiles <= units:

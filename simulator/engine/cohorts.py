@@ -5,6 +5,7 @@ Knows one kernel, one pipe and the clock. Never touches hardware specs, launches
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 from simpy import Event, Timeout
@@ -91,6 +92,9 @@ class KernelProcess:
     that they are about to compute. It depends on the state alone, so members of a cohort are
     interchangeable, and it is applied at the end of the instant, when all of them are known.
 
+    Tiles of a run that is not released yet are not in the queue. A unit looks for its next tile
+    when it begins one and when it ends one; if there is none it waits for the next release.
+
     ``end`` is the time at which the last tile so far was done, ``events`` the loads and computes
     of cohorts that were begun, ``computing`` the unit-seconds of compute among them. ``drained``
     is called when the last unit falls idle. With a ``recorder`` each cohort's spans are recorded.
@@ -101,14 +105,15 @@ class KernelProcess:
         "_cohort",
         "_drained",
         "_env",
+        "_future",
         "_idle",
         "_lane",
         "_leaps",
         "_left",
         "_loads",
         "_pipe",
+        "_queue",
         "_ready",
-        "_runs",
         "_single",
         "_times",
         "computing",
@@ -145,15 +150,51 @@ class KernelProcess:
         self._drained = drained
         self._loads = [tile.pipe_bytes for tile in kernel.classes]
         self._times = [tile.compute for tile in kernel.classes]
-        self._runs = iter([run for run in kernel.runs if run[0]])
-        self._left, self._class = next(self._runs, (0, IDLE))
+        self._queue: deque[tuple[int, int]] = deque()
+        self._future: deque[tuple[Seconds, tuple[int, int]]] = deque()
+        if kernel.releases:
+            times = zip(kernel.releases, kernel.runs, strict=True)
+            self._future.extend((time, run) for time, run in times if run[0])
+        else:
+            self._queue.extend(run for run in kernel.runs if run[0])
+        self._left, self._class = self._next()
         self._ready: dict[int, int] = {}
         self._idle = 0
 
-    def begin(self) -> None:
-        """Let every unit ask for its first tile at the end of this instant."""
+    def begin(self, since: Seconds = 0.0) -> None:
+        """Let every unit ask for its first tile at the end of this instant.
+
+        The launch, from which releases count, was ``since`` seconds ago.
+        """
+        if self._future:
+            now = self._env.now
+            self._future = deque((max(now - since + due, now), run) for due, run in self._future)
+            self._release_until(now)
         if self.ready(IDLE, self.kernel.units):
             self.instant.settle()
+
+    def _next(self) -> tuple[int, int]:
+        """The next run of the queue as (tiles left, class)."""
+        return self._queue.popleft() if self._queue else (0, IDLE)
+
+    def _release(self, event: Event) -> None:
+        due = event.value
+        assert due is not None, "a release carries its time"
+        self._release_until(due)
+        waiting, self._idle = self._idle, 0
+        if waiting and self.ready(IDLE, waiting):
+            self.instant.settle()
+
+    def _release_until(self, due: Seconds) -> None:
+        """Put the runs that are due into the queue, and see to the next ones."""
+        future = self._future
+        while future and future[0][0] <= due:
+            self._queue.append(future.popleft()[1])
+        if future:
+            then = future[0][0]
+            Timeout(self._env, then - self._env.now, then).callbacks.append(self._release)
+        if not self._left:
+            self._left, self._class = self._next()
 
     def ready(self, current: int, count: int) -> bool:
         """Note ``count`` units that can begin ``current``; whether they are the instant's first."""
@@ -203,7 +244,7 @@ class KernelProcess:
                         Timeout(env, time).callbacks.append(cohort.computed)
                     if following != IDLE:
                         lane.add(size, cohort)
-        if self._idle == self.kernel.units and self._drained is not None:
+        if self._idle == self.kernel.units and not self._future and self._drained is not None:
             self._drained()
 
     def _leap(self) -> bool:
@@ -252,7 +293,7 @@ class KernelProcess:
         while units >= left > 0:
             taken[following] = taken.get(following, 0) + left
             units -= left
-            left, following = next(self._runs, (0, IDLE))
+            left, following = self._next()
         if units:
             taken[following] = taken.get(following, 0) + units
             left -= units

@@ -41,6 +41,15 @@ class KernelRun:
     pipe_busy: Seconds
     compute_busy: Seconds
 
+    def at_pace(self, factor: float) -> KernelRun:
+        """The same run with every duration times ``factor``."""
+        return KernelRun(
+            makespan=self.makespan * factor,
+            events=self.events,
+            pipe_busy=self.pipe_busy * factor,
+            compute_busy=self.compute_busy * factor,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
@@ -78,6 +87,12 @@ def run_kernel(
     Cohort and tile mode agree bit for bit; roofline mode is ``costs.estimate.estimate``.
     ``recorder`` receives the spans of loads and computes, in seconds from the kernel's start.
     """
+    if kernel.pace != 1:
+        spans = None if recorder is None else Recorder()
+        run = run_kernel(kernel.unpaced, mode=mode, recorder=spans)
+        if recorder is not None and spans is not None:
+            recorder.extend(spans, pace=kernel.pace)
+        return run.at_pace(kernel.pace)
     if mode == "roofline":
         return KernelRun(
             makespan=estimate(kernel),
@@ -90,7 +105,7 @@ def run_kernel(
     pipe = Pipe(instant, kernel.bandwidth)
     spans = None if recorder is None else Recorder()
     process = KernelProcess(kernel, pipe, instant, single=mode == "tile", recorder=spans)
-    process.begin()
+    process.begin(kernel.fixed)
     env.run()
     if recorder is not None and spans is not None:
         recorder.extend(spans, kernel.fixed)
@@ -163,15 +178,9 @@ def run_stream(
             if repeat == 0 or known is None:
                 layer = []
                 for kernel in segment.kernels:
-                    key = _content(kernel, mode, recorder is not None)
-                    found = None if known is None else known.get(key)
-                    if found is None:
-                        spans = None if recorder is None else Recorder()
-                        found = run_kernel(kernel, mode=mode, recorder=spans), spans
-                        simulated += 1
-                        if known is not None:
-                            known.put(key, *found)
-                    layer.append((kernel, *found))
+                    run, spans, new = look_up(kernel, mode, known, recorded=recorder is not None)
+                    simulated += new
+                    layer.append((kernel, run, spans))
             for kernel, run, spans in layer:
                 start = processor.execute(run.makespan)
                 starts.append(start)
@@ -191,8 +200,34 @@ def run_stream(
     )
 
 
+def look_up(
+    kernel: Kernel, mode: Mode, memo: Memo | None, *, recorded: bool = False
+) -> tuple[KernelRun, Recorder | None, bool]:
+    """The run of a kernel alone, its spans, and whether it had to be simulated.
+
+    Kernels that differ in their pace alone share one simulation, stretched.
+    """
+    plain = kernel.unpaced
+    key = _content(plain, mode, recorded)
+    found = None if memo is None else memo.get(key)
+    new = found is None
+    if found is None:
+        spans = Recorder() if recorded else None
+        found = run_kernel(plain, mode=mode, recorder=spans), spans
+        if memo is not None:
+            memo.put(key, *found)
+    run, spans = found
+    if kernel.pace != 1:
+        run = run.at_pace(kernel.pace)
+        if spans is not None:
+            stretched = Recorder()
+            stretched.extend(spans, pace=kernel.pace)
+            spans = stretched
+    return run, spans, new
+
+
 def _content(kernel: Kernel, mode: Mode, named: bool) -> object:
     """What a run depends on; the name only where spans carry it."""
     name = kernel.name if named else None
-    shape = kernel.classes, kernel.runs, kernel.units
+    shape = kernel.classes, kernel.runs, kernel.units, kernel.releases
     return *shape, kernel.bandwidth, kernel.rate_cap, kernel.fixed, mode, name

@@ -38,12 +38,12 @@ class Recorder:
         self.end.append(end)
         self.multiplicity.append(multiplicity)
 
-    def extend(self, spans: Recorder, delay: Seconds = 0.0) -> None:
-        """Append the rows of ``spans``, ``delay`` seconds later."""
+    def extend(self, spans: Recorder, delay: Seconds = 0.0, *, pace: float = 1.0) -> None:
+        """Append the rows of ``spans``, times ``pace`` and ``delay`` seconds later."""
         self.resource += spans.resource
         self.task += spans.task
-        self.start += [time + delay for time in spans.start]
-        self.end += [time + delay for time in spans.end]
+        self.start += [time * pace + delay for time in spans.start]
+        self.end += [time * pace + delay for time in spans.end]
         self.multiplicity += spans.multiplicity
 
     def columns(self) -> dict[str, list[str] | list[float] | list[int]]:

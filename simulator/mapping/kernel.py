@@ -38,6 +38,11 @@ class Kernel:
     the most that one unit can pull from the pipe. ``fixed`` is time spent once per launch on the
     device, before the first tile (pipeline fill, grid setup) and after the last (drain, a
     split-K reduction), during which units and pipe do no counted work.
+
+    ``releases``, where given, has for each run the time from the launch before which its tiles
+    cannot begin, in ascending order. ``pace`` stretches the run: a kernel held to a measured time
+    does the same work at other rates, so every duration but the releases is that many times as
+    long.
     """
 
     name: str
@@ -47,6 +52,8 @@ class Kernel:
     bandwidth: BytesPerSecond
     rate_cap: BytesPerSecond = float("inf")
     fixed: Seconds = 0.0
+    releases: tuple[Seconds, ...] = ()
+    pace: float = 1.0
 
     @property
     def tiles(self) -> int:
@@ -69,15 +76,13 @@ class Kernel:
         return sum(count * self.classes[index].flops for count, index in self.runs)
 
     def at_pace(self, factor: float) -> Kernel:
-        """The same work with every duration times ``factor``, alone or beside other kernels.
+        """The same work, alone or beside others, with every duration times ``factor``."""
+        return replace(self, pace=self.pace * factor)
 
-        How a kernel is held to a measured time: its bytes and tiles stay, its rates change.
-        """
-        classes = tuple(replace(tile, compute=tile.compute * factor) for tile in self.classes)
-        return replace(
-            self,
-            classes=classes,
-            bandwidth=self.bandwidth / factor,
-            rate_cap=self.rate_cap / factor,
-            fixed=self.fixed * factor,
-        )
+    @property
+    def unpaced(self) -> Kernel:
+        """The kernel at pace 1; only what arrives from outside comes at other times of it."""
+        if self.pace == 1:
+            return self
+        releases = tuple(time / self.pace for time in self.releases)
+        return replace(self, pace=1.0, releases=releases)

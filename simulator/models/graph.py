@@ -1,20 +1,22 @@
 """A decoder-only model at one phase as operators in stream order.
 
 Knows which operators real serving stacks launch for each kind of layer, and on which shapes.
-Never touches hardware, tiles or time. Chance (the routing of experts) is passed in.
+Never touches hardware, tiles or time. The routing of experts is passed in, or its seed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from simulator.mapping.dispatch import Dispatch, Share
 from simulator.models.graph_attention import grouped_attention, latent_attention
 from simulator.models.graph_ffn import dense, experts
 from simulator.models.graph_parts import Step, norm, product
 from simulator.ops.op import GraphSegment, Op, OpGraph
 from simulator.ops.pointwise import Pointwise
 from simulator.specs.frozen import FrozenMap
+from simulator.specs.plan import Plan
 from simulator.specs.workload import (
     Attention,
     DenseFFN,
@@ -24,29 +26,53 @@ from simulator.specs.workload import (
     Transformer,
 )
 
-__all__ = ["Step", "build_graph"]
+__all__ = ["Shares", "Step", "build_graph"]
+
+Shares = Callable[[MoE, int], Share]
+"""The share of a rank of an MoE layer, by the layer's number among the MoE layers."""
 
 
-def build_graph(model: Transformer, step: Step) -> OpGraph:
-    """The operators of one forward pass of ``model``.
+def build_graph(model: Transformer, step: Step, shares: Shares | None = None) -> OpGraph:
+    """The operators of one forward pass of ``model`` on one rank.
 
-    Equal layers in a row form one segment. One routing is drawn per kind of MoE layer from
-    ``step.seed`` and shared by the layers of that kind.
+    Equal layers in a row form one segment. ``shares`` gives the rank's share of each MoE layer by
+    its number among the MoE layers; without it one rank has all experts, each layer routed by
+    ``step.seed``. A rank without tokens only serves its experts.
     """
-    segments = [GraphSegment(name="input", repeat=1, ops=tuple(_input(model, step)))]
+    if shares is None:
+        alone = Dispatch(Plan(), (step.tokens,), step.seed, domain=1, per_rank=True)
+
+        def shares(net: MoE, layer: int) -> Share:
+            return alone.routed(net, layer).shares[0]
+
+    segments: list[GraphSegment] = []
+    if step.tokens:
+        segments.append(GraphSegment(name="input", repeat=1, ops=tuple(_input(model, step))))
     labels = _labels(list(dict.fromkeys(layer for group in model.groups for layer in group.layers)))
-    segments.extend(
-        GraphSegment(
-            name="layers",
-            repeat=group.repeat,
-            ops=tuple(
-                op for layer in group.layers for op in _layer(model, layer, labels[layer], step)
-            ),
-        )
-        for group in model.groups
-    )
-    segments.append(GraphSegment(name="output", repeat=1, ops=tuple(_output(model, step))))
+    seen = 0
+    for group in model.groups:
+        routed = sum(isinstance(layer.ffn, MoE) for layer in group.layers)
+        fixed = [tuple(_before(model, layer, labels[layer], step)) for layer in group.layers]
+        for _ in range(group.repeat if routed else 1):
+            ops: list[Op] = []
+            for layer, before in zip(group.layers, fixed, strict=True):
+                ops += before
+                if isinstance(layer.ffn, MoE):
+                    ops += experts(_own(model, layer), layer.ffn, step, shares(layer.ffn, seen))
+                    seen += 1
+                ops += _after(model, layer, step)
+            _add(segments, tuple(ops), 1 if routed else group.repeat)
+    if step.tokens:
+        segments.append(GraphSegment(name="output", repeat=1, ops=tuple(_output(model, step))))
     return OpGraph(segments=tuple(segments))
+
+
+def _add(segments: list[GraphSegment], ops: tuple[Op, ...], repeat: int) -> None:
+    """Append layers, to the last segment where they are equal to it."""
+    if segments and segments[-1].ops == ops:
+        repeat += segments.pop().repeat
+    if ops:
+        segments.append(GraphSegment(name="layers", repeat=repeat, ops=ops))
 
 
 def _labels(layers: list[Layer]) -> dict[Layer, tuple[str, str]]:
@@ -98,10 +124,19 @@ def _output(model: Transformer, step: Step) -> Iterator[Op]:
     )
 
 
-def _layer(model: Transformer, layer: Layer, label: tuple[str, str], step: Step) -> Iterator[Op]:
-    if layer.formats:
-        model = replace(model, formats=FrozenMap({**model.formats, **layer.formats}))
+def _own(model: Transformer, layer: Layer) -> Transformer:
+    """The model with the formats of that layer."""
+    if not layer.formats:
+        return model
+    return replace(model, formats=FrozenMap({**model.formats, **layer.formats}))
+
+
+def _before(model: Transformer, layer: Layer, label: tuple[str, str], step: Step) -> Iterator[Op]:
+    """One layer up to its experts; a dense network is part of it."""
     rows, hidden = step.tokens, model.hidden
+    if not rows:
+        return
+    model = _own(model, layer)
     if layer.attention is not None:
         yield norm(model, "attn.norm", rows, hidden, "add_rms_norm")
         if isinstance(layer.attention, LatentAttention):
@@ -110,10 +145,16 @@ def _layer(model: Transformer, layer: Layer, label: tuple[str, str], step: Step)
             yield from grouped_attention(model, layer.attention, label[0], step)
     if layer.ffn is not None:
         yield norm(model, "ffn.norm", rows, hidden, "add_rms_norm")
-        if isinstance(layer.ffn, MoE):
-            yield from experts(model, layer.ffn, step)
-        else:
-            yield from dense(model, layer.ffn, f"ffn{label[1]}", "ffn", rows)
+    if isinstance(layer.ffn, DenseFFN):
+        yield from dense(model, layer.ffn, f"ffn{label[1]}", "ffn", rows)
+
+
+def _after(model: Transformer, layer: Layer, step: Step) -> Iterator[Op]:
+    """What follows the feed-forward network."""
+    rows, hidden = step.tokens, model.hidden
+    if not rows:
+        return
+    model = _own(model, layer)
     if layer.dense_ffn is not None:
         yield from dense(model, layer.dense_ffn, "ffn.dense", "ffn", rows)
         yield Pointwise(

@@ -1,19 +1,20 @@
 """The feed-forward network of one layer as operators: dense, or experts behind a router.
 
-Never touches hardware, tiles or time. Chance (the routing) is passed in as a seed.
+Never touches hardware, tiles or time. The routing is passed in as the share of one rank.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
-import numpy as np
-
-from simulator.mapping.routing import expert_counts
+from simulator.mapping.dispatch import Share
 from simulator.models.graph_parts import Step, operand_format, product
+from simulator.ops.exchange import Exchange
 from simulator.ops.matmul import GroupedMatmul, Matmul
 from simulator.ops.op import Op
 from simulator.ops.pointwise import Function, Pointwise
+from simulator.specs.precision import number_format
 from simulator.specs.workload import DenseFFN, MoE, Part, Transformer
 
 _GATED: dict[str, Function] = {"gelu": "gelu_mul", "clamped_silu": "clamped_silu_mul"}
@@ -37,34 +38,36 @@ def dense(model: Transformer, net: DenseFFN, name: str, part: Part, rows: int) -
     yield from product(model, part, f"{name}.down", rows, model.hidden, net.width, bias=net.bias)
 
 
-def experts(model: Transformer, net: MoE, step: Step) -> Iterator[Op]:
+def experts(model: Transformer, net: MoE, step: Step, share: Share) -> Iterator[Op]:
+    """The experts of one layer on one rank: what its tokens need and what its slots get."""
     rows, hidden = step.tokens, model.hidden
-    counts = tuple(expert_counts(net, rows, np.random.default_rng(step.seed)).tolist())
-    routed = sum(counts)
     operand = operand_format(model, "experts")
     weight = model.weight_format("experts")
-    yield Matmul(
-        name="moe.router",
-        m=rows,
-        n=net.experts,
-        k=hidden,
-        a=model.activation_format,
-        b=model.weight_format("router"),
-        out="fp32",
-        bias=net.router.linear_bias,
-    )
-    yield Pointwise(
-        name="moe.top_k",
-        function="top_k",
-        rows=rows,
-        cols=net.experts,
-        format="fp32",
-    )
+    received = sum(share.counts)
+    if rows:
+        yield Matmul(
+            name="moe.router",
+            m=rows,
+            n=net.experts,
+            k=hidden,
+            a=model.activation_format,
+            b=model.weight_format("router"),
+            out="fp32",
+            bias=net.router.linear_bias,
+        )
+        yield Pointwise(
+            name="moe.top_k",
+            function="top_k",
+            rows=rows,
+            cols=net.experts,
+            format="fp32",
+        )
+    yield from _exchange(model, net, step, share, "dispatch", step.dispatch or operand)
     # Rows are quantised once per token and copied in expert order.
     yield Pointwise(
         name="moe.permute",
         function="gather",
-        rows=routed,
+        rows=received,
         cols=hidden,
         format=model.activation_format,
         out=operand,
@@ -72,7 +75,7 @@ def experts(model: Transformer, net: MoE, step: Step) -> Iterator[Op]:
     up = (2 if net.gated else 1) * net.width
     yield GroupedMatmul(
         name="moe.gate_up" if net.gated else "moe.up",
-        counts=counts,
+        counts=share.counts,
         n=up,
         k=hidden,
         a=operand,
@@ -80,21 +83,21 @@ def experts(model: Transformer, net: MoE, step: Step) -> Iterator[Op]:
         out=model.activation_format,
         bias=net.bias,
         half="gate_up" if net.gated else "up",
-        tokens=rows,
+        tokens=share.arrived,
     )
-    yield _activation(model, "moe.act", routed, net.width, net.gated, net.activation)
+    yield _activation(model, "moe.act", received, net.width, net.gated, net.activation)
     if operand != model.activation_format:
         yield Pointwise(
             name="moe.down.quantise",
             function="quantise",
-            rows=routed,
+            rows=received,
             cols=net.width,
             format=model.activation_format,
             out=operand,
         )
     yield GroupedMatmul(
         name="moe.down",
-        counts=counts,
+        counts=share.counts,
         n=hidden,
         k=net.width,
         a=operand,
@@ -102,17 +105,18 @@ def experts(model: Transformer, net: MoE, step: Step) -> Iterator[Op]:
         out=model.activation_format,
         bias=net.bias,
         half="down" if net.gated else "plain_down",
-        tokens=rows,
+        tokens=share.arrived,
     )
     yield Pointwise(
-        name="moe.combine",
+        name="moe.unpermute",
         function="weighted_sum",
-        rows=routed,
+        rows=received,
         cols=hidden,
         format=model.activation_format,
-        written_rows=rows,
+        written_rows=share.arrived,
     )
-    if net.shared_experts:
+    yield from _exchange(model, net, step, share, "combine", step.combine)
+    if net.shared_experts and rows:
         shared = DenseFFN(width=net.shared_width, gated=net.gated, activation=net.activation)
         yield from dense(model, shared, "moe.shared", "shared_experts", rows)
         yield Pointwise(
@@ -121,4 +125,32 @@ def experts(model: Transformer, net: MoE, step: Step) -> Iterator[Op]:
             rows=rows,
             cols=hidden,
             format=model.activation_format,
+        )
+
+
+def _exchange(
+    model: Transformer,
+    net: MoE,
+    step: Step,
+    share: Share,
+    way: Literal["dispatch", "combine"],
+    name: str,
+) -> Iterator[Op]:
+    volume = share.volume
+    if volume is not None:
+        yield Exchange(
+            name=f"moe.{way}",
+            way=way,
+            form=step.exchange,
+            ranks=step.ranks,
+            tokens=step.tokens,
+            hidden=model.hidden,
+            top_k=net.top_k,
+            experts=share.slots,
+            format=name,
+            row=number_format(name).bytes(model.hidden),
+            near=volume.near,
+            crossing=volume.crossing,
+            far=volume.far,
+            handled=volume.handled,
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from simulator.ops.matmul import Matmul
 from simulator.ops.op import Op
@@ -29,6 +30,12 @@ class Step:
     new: int
     context: int
     seed: int = 0
+    ranks: int = 1
+    """Ranks among which experts are spread; the step is that of one of them."""
+    exchange: Literal["ht", "ll"] = "ht"
+    dispatch: str | None = None
+    """Format of rows on their way to the experts; None: that of the experts' operands."""
+    combine: str = "bf16"
 
     @property
     def tokens(self) -> int:

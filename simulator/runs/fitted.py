@@ -10,8 +10,7 @@ from fnmatch import fnmatchcase
 
 from simulator.costs.plan import KernelPlan
 from simulator.costs.target import Target
-from simulator.engine.execute import Memo, Segment, run_stream
-from simulator.engine.machine import LaunchPolicy
+from simulator.engine.execute import Memo, look_up
 from simulator.mapping.kernel import Kernel
 from simulator.ops.op import GraphSegment, OpGraph
 from simulator.result import Bound
@@ -60,9 +59,8 @@ def fastest(plans: tuple[KernelPlan, ...], fidelity: Fidelity, memo: Memo) -> Ke
 
 def own_time(kernel: Kernel, fidelity: Fidelity, memo: Memo) -> Seconds:
     """Seconds of the kernel alone; by events, unless the run itself is in closed form."""
-    mode: Fidelity = "roofline" if fidelity == "roofline" else "cohort"
-    segment = Segment(name=kernel.name, repeat=1, kernels=(kernel,))
-    return run_stream([segment], LaunchPolicy(), mode=mode, memo=memo).latency
+    run, _, _ = look_up(kernel, "roofline" if fidelity == "roofline" else "cohort", memo)
+    return run.makespan
 
 
 def within_gap(seconds: Seconds, stack: Stack) -> Seconds:

@@ -265,7 +265,7 @@ def experts() -> Result:
         device.op("moe.down", "experts", layers, *down, "fp8", efficiency=0.9, tile="16x128x256"),
         device.op("moe.permute", "gather", layers, 0.0, 2.0 * combined, vector=True),
         device.op("moe.act", "pointwise", layers, activated, activated, vector=True),
-        device.op("moe.combine", "pointwise", layers, combined, 2.0 * combined, vector=True),
+        device.op("moe.unpermute", "pointwise", layers, combined, 2.0 * combined, vector=True),
         device.op("moe.router", "matmul", layers, *matmul(batch, hidden, experts)),
         device.op("attn.core", "attention", layers, *attention, efficiency=0.88),
         device.op("attn.qkv", "matmul", layers, *matmul(batch, hidden, 9216, 1.0), "fp8"),

@@ -62,7 +62,7 @@ def test_a_box_knows_the_lines_through_it(line: Line, crosses: bool) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("ffn.gate_up", "attn w128.qkv", "moe.combine", "1 conv3x3.128px", "MWQ@%&"),
+        *("ffn.gate_up", "attn w128.qkv", "moe.unpermute", "1 conv3x3.128px", "MWQ@%&"),
         *("memory 23.3 TB/s, achieved 19.8 TB/s", "bf16 5.00 PFLOP/s, held 3.55 PFLOP/s"),
     ],
 )

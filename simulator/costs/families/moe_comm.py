@@ -120,7 +120,9 @@ def seconds(query: Query, target: Target, values: Values) -> Terms:
 
     ``tokens`` per rank of ``hidden`` elements, each for ``topk`` of ``experts`` experts spread
     over ``n_gpus`` ranks; ``sms``, where positive, is the budget of units of the throughput form,
-    and ``nodes`` the hosts, -1 where not known.
+    and ``nodes`` the hosts, -1 where not known. ``row`` states the bytes of a row; ``near``,
+    ``crossing``, ``far`` and ``handled`` the rows that the fullest rank moves
+    (``mapping.exchange.Volume``), in place of what even routing gives.
     """
     _, way, form = query.op.split("_")[:3]
     tokens, hidden, topk = query["tokens"], query["hidden"], query["topk"]
@@ -128,6 +130,7 @@ def seconds(query: Query, target: Target, values: Values) -> Terms:
     none = np.full(query.rows, -1.0)
     links = fabric(target, n, query.sizes.get("nodes", none))
     row = hidden * _BYTES[way].get(query.dtype, _USUAL[way])
+    row = query.sizes.get("row", row)
     payload = tokens * row
     ranks = n * (1 - (1 - 1 / n) ** topk)
     copies = topk + values["merge"] * (ranks - topk)
@@ -141,6 +144,10 @@ def seconds(query: Query, target: Target, values: Values) -> Terms:
         near = crossing = payload * copies * links.size / n
         far = payload * copies
     far = far * (1 - 1 / links.islands)
+    handled = tokens * topk
+    if "near" in query.sizes:
+        near, crossing = query["near"] * row, query["crossing"] * row
+        far, handled = query["far"] * row, query["handled"]
     units = _units(query, target, form, experts)
     rate = values[f"{way}_unit" if form == "ht" else f"{way}_expert"] * GIGA
     wire = crossing / (links.inside * values[f"{way}_near"])
@@ -150,7 +157,7 @@ def seconds(query: Query, target: Target, values: Values) -> Terms:
         away = np.maximum(away, np.where(far > 0, far / (units * values["far_unit"] * GIGA), 0.0))
     near_time = np.maximum(wire, moved)
     transfer = np.cbrt(near_time * near_time * near_time + away * away * away)
-    memory = values["passes"] * payload * topk / target.bandwidth
+    memory = values["passes"] * handled * row / target.bandwidth
     start = values[f"{way}_start"] + values["rank_step"] * np.log2(np.maximum(n / 4, 1.0))
     start = start + np.where(
         links.islands > 1, values["far_start"] + values["far_step"] * np.log2(links.islands), 0.0

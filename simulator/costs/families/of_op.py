@@ -11,6 +11,7 @@ from simulator.costs.families.library import REFERENCE
 from simulator.costs.families.model import Query
 from simulator.ops.attention import Attention
 from simulator.ops.conv import Conv2d
+from simulator.ops.exchange import Exchange
 from simulator.ops.matmul import GroupedMatmul, Matmul
 from simulator.ops.op import Op
 from simulator.ops.pointwise import Pointwise
@@ -50,6 +51,8 @@ def query_of(op: Op) -> Query | None:
         return _attention(op)
     if isinstance(op, Pointwise):
         return _pointwise(op)
+    if isinstance(op, Exchange):
+        return _exchange(op)
     return None
 
 
@@ -107,6 +110,14 @@ def _attention(op: Attention) -> Query | None:
     return _query(
         name, op.format, op.kv_format, batch=batch, seq_q=length, seq_kv=length,
         window=op.window or 0, **heads,
+    )  # fmt: skip
+
+
+def _exchange(op: Exchange) -> Query:
+    return _query(
+        f"moe_{op.way}_{op.form}", op.format, tokens=op.tokens, hidden=op.hidden, topk=op.top_k,
+        experts=op.experts, n_gpus=op.ranks, row=op.row, near=op.near, crossing=op.crossing,
+        far=op.far, handled=op.handled,
     )  # fmt: skip
 
 
