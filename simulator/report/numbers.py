@@ -168,6 +168,24 @@ def points(fraction: float | None) -> str:
     return f"{percent:.1f}" if abs(percent) < 99.95 else f"{percent:,.0f}"
 
 
+def ticks(values: Sequence[float], unit: str) -> tuple[str, list[str]]:
+    """Round values along an axis: the unit, prefixed for the largest, and texts of equal decimals.
+
+    >>> ticks([0.0, 0.5e-3, 1e-3], "s"), ticks([0.0, 2e5], "rows")
+    (('ms', ['0', '0.5', '1.0']), ('k rows', ['0', '200']))
+    """
+    top = max(map(abs, values), default=0.0)
+    prefix, factor = _scale(values, unit)
+    if unit not in _PREFIXES and top >= 1e5:
+        prefix, factor = _pick(_rounded(top), _LARGE)
+        prefix += " "
+    scaled = [value / factor for value in values]
+    decimals = next(
+        (d for d in range(6) if all(abs(v - round(v, d)) < 1e-9 * (1 + abs(v)) for v in scaled)), 6
+    )
+    return prefix + unit, [f"{v:,.{decimals}f}" if v else "0" for v in scaled]
+
+
 def length(fraction: float) -> str:
     """A fraction of a line as a CSS length; not for readers."""
     return f"{100 * min(1.0, max(0.0, fraction)):.4f}%"

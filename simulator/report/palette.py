@@ -92,3 +92,36 @@ def themed(svg: str) -> str:
 def marks(formats: Iterable[str]) -> dict[str, str]:
     """A shape for each number format; the ninth format shares the first shape."""
     return {name: MARKS[place % len(MARKS)] for place, name in enumerate(dict.fromkeys(formats))}
+
+
+CIVIDIS = (
+    *("#00224e", "#123570", "#3b496c", "#575d6d", "#707173"),
+    *("#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"),
+)
+"""Nine equal steps of cividis (Nunez, Anderton and Renslow 2018, PLOS ONE 13(7)): lightness rises
+evenly, in grey and with every common colour vision."""
+
+
+def magnitude(share: float) -> str:
+    """Colour of a size from 0 (light) to 1 (dark)."""
+    place = (1.0 - min(1.0, max(0.0, share))) * (len(CIVIDIS) - 1)
+    first = min(int(place), len(CIVIDIS) - 2)
+    ends = [
+        [int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in CIVIDIS[first : first + 2]
+    ]
+    mixed = (low + (high - low) * (place - first) for low, high in zip(*ends, strict=True))
+    return "#" + "".join(f"{round(part):02x}" for part in mixed)
+
+
+def on(fill: str) -> str:
+    """Colour of text on a fill: the paper's on a dark one, black on a light one."""
+    return PAPER if luminance(fill) < 0.179 else "#000000"
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of WCAG 2.2, from 0 (black) to 1 (white)."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -9,7 +9,7 @@ import io
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from simulator.report import palette
 from simulator.report.picture import Axis, Picture
@@ -33,6 +33,16 @@ _STYLE: dict[Any, Any] = {
     "axes.unicode_minus": False,
 }
 _BACKING = {"facecolor": palette.PAPER, "linewidth": 0, "pad": 1}
+
+
+class Captioned(Protocol):
+    """A picture with words about it."""
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def caption(self) -> str: ...
 
 
 def draw(picture: Picture) -> Figure:
@@ -141,7 +151,7 @@ def draw(picture: Picture) -> Figure:
     return figure
 
 
-def svg(figure: Figure, picture: Picture) -> str:
+def svg(figure: Figure, picture: Captioned) -> str:
     """The figure as an SVG document: text as text, no date, a title for readers."""
     sheet = io.StringIO()
     metadata = {
@@ -155,7 +165,7 @@ def svg(figure: Figure, picture: Picture) -> str:
     return sheet.getvalue()
 
 
-def png(figure: Figure, picture: Picture) -> bytes:
+def png(figure: Figure, picture: Captioned) -> bytes:
     """The figure as a PNG of moderate size."""
     sheet = io.BytesIO()
     metadata = {"Software": None, "Title": picture.title, "Description": picture.caption}
