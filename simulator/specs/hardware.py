@@ -132,6 +132,10 @@ class DataMover:
     """Clocks from issue to data in local memory."""
     queues: Count = 1
     """Descriptor queues per unit."""
+    issue: Clocks | None = None
+    """Clocks until a queue takes its next descriptor; None: the bytes alone decide."""
+    depth: Count | None = None
+    """Descriptors in flight per queue; None: local memory alone decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
