@@ -51,7 +51,7 @@ class ExpertMoves:
     tiles: int
     """Tiles of an expert: column tiles of a row, or tiles of its weights."""
     rows: int
-    """Rows of a slot: what one descriptor, or one copy, of a column tile brings at most."""
+    """Rows of a slot: those that the fullest descriptor, or one copy, of a column tile brings."""
     slot: Bytes
     """Local memory that a column tile of those rows takes, or a tile of weights."""
 
@@ -102,7 +102,7 @@ def expert_moves(
     # A single row needs no row stride that the mover can address.
     lone, many = (_gather(layout, width, mover, some) for some in (1, 2))
     single = rows == 1
-    limit = int(rows.max(initial=0)) if reading == "article" and many.pieces else many.rows
+    limit = min(many.rows, int(rows.max(initial=0)))
     return ExpertMoves(
         descriptors=-(-rows // max(1, limit)) * np.where(single, lone.pieces, many.pieces),
         copies=rows * np.where(single, lone.copies, many.copies),
