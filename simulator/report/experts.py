@@ -34,7 +34,9 @@ def peak(values: Sequence[float]) -> float:
 def links(use: ExpertUse) -> tuple[list[int], list[int]]:
     """Token copies that each rank sends to others, and those that it gets from others."""
     sent = [sum(row) - row[place] for place, row in enumerate(use.rows)]
-    got = [sum(row[place] for row in use.rows) - use.rows[place][place] for place in range(len(sent))]
+    got = [
+        sum(row[place] for row in use.rows) - use.rows[place][place] for place in range(len(sent))
+    ]
     return sent, got
 
 
@@ -183,7 +185,7 @@ def summary(result: Result) -> list[tuple[str, str]]:
             copies = sum(links(use)[0]) / use.layers / use.ranks
             sizes = copies * use.dispatch_row, copies * use.combine_row
             unit, (there, back) = numbers.column(sizes, "B")
-            moves.append(f"dispatch {there} and combine {back} {unit}")
+            moves += [f"dispatch {there} {unit}", f"combine {back} {unit}"]
         units = (use.layers or 1) * use.ranks
         issued = sum(phase.descriptors for phase in use.phases) / units
         copied = sum(phase.copies for phase in use.phases) / units
@@ -193,19 +195,13 @@ def summary(result: Result) -> list[tuple[str, str]]:
             moves.append(f"{numbers.count(copied)} rows copied by threads")
         if moves:
             of = "per layer and rank" if use.ranks > 1 else "per layer"
-            found.append(("moves", f"{where}{', '.join(moves)} {of}"))
+            found.append(("moves", f"{where}{of}: {', '.join(moves)}"))
         if (share := saved(use)) is not None:
-            time = numbers.quantity(total(use) - use.lost[0].time, "s")
-            whole = numbers.quantity(total(use), "s")
-            found.append(
-                ("imbalance", f"{where}{time} of {whole} lost, {numbers.points(share)} %")
-            )
+            found.append(("imbalance", f"{where}{_cost(use, share)}"))
     return found
 
 
-COLUMNS = (
-    *("phase", "figure", "item", "to", "start_s", "end_s", "value", "unit", "warnings"),
-)
+COLUMNS = (*("phase", "figure", "item", "to", "start_s", "end_s", "value", "unit", "warnings"),)
 
 
 def data(result: Result) -> str:
@@ -252,6 +248,15 @@ def _across(use: ExpertUse) -> int:
         for target, copies in enumerate(row)
         if source // use.domain != target // use.domain
     )
+
+
+def _cost(use: ExpertUse, share: float) -> str:
+    lost = total(use) - use.lost[0].time
+    time, whole = numbers.quantity(abs(lost), "s"), numbers.quantity(total(use), "s")
+    if numbers.points(share) in ("0.0", "-0.0"):
+        return f"no time of {whole} lost"
+    what = "lost" if lost > 0 else "less than balanced"
+    return f"{time} of {whole} {what} ({numbers.points(abs(share))} %)"
 
 
 def _who(lane: Lane) -> str:

@@ -46,9 +46,7 @@ def lanes(use: ExpertUse) -> list[Lane]:
         own.sort(key=lambda span: (span.start, span.end, span.lane, span.name))
         key = tuple((span.lane, span.name, span.start, span.end) for span in own)
         alike.setdefault(key, []).append(rank)
-    found = [
-        Lane(ranks=tuple(ranks), spans=tuple(spans[ranks[0]])) for ranks in alike.values()
-    ]
+    found = [Lane(ranks=tuple(ranks), spans=tuple(spans[ranks[0]])) for ranks in alike.values()]
     unit = max((lane.end for lane in found), default=0.0) * 1e-9 or 1.0
     return sorted(
         found, key=lambda lane: (-round(lane.done / unit), round(lane.waiting / unit), lane.ranks)

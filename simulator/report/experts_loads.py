@@ -24,7 +24,7 @@ BESIDE = 700.0
 
 _LEFT, _RIGHT = 52.0, 66.0
 """Room for the ticks at the left of a panel and for the mean at its right."""
-_ABOVE, _BELOW = 46.0, 46.0
+_ABOVE, _BELOW = 24.0, 46.0
 """Room for a panel's heading and for its axis."""
 
 
@@ -39,17 +39,17 @@ def picture(use: ExpertUse, width: float) -> Drawing:
         sketch,
         sorted(use.load, reverse=True),
         (0.0, 0.0, first),
-        "rows per expert",
+        "per expert",
         "experts, fullest first",
     )
     if two:
         place = (first, 0.0, width - first) if beside else (0.0, -tall, width)
         fullest = use.rank_load.index(max(use.rank_load))
         if len(use.rank_load) <= BARS:
-            _panel(sketch, use.rank_load, place, "rows per rank", "rank", fullest)
+            _panel(sketch, use.rank_load, place, "per rank", "rank", fullest)
         else:
             loads = sorted(use.rank_load, reverse=True)
-            _panel(sketch, loads, place, "rows per rank", "ranks, fullest first")
+            _panel(sketch, loads, place, "per rank", "ranks, fullest first")
     height = tall if beside or not two else 2 * tall
     return sketch.finish(height, "Rows per expert and per rank", load_finding(use))
 
@@ -65,54 +65,57 @@ def _panel(
     """One panel at (left, top, width); the bar ``marked`` is dark and named."""
     left, top, width = place
     base = top - _ABOVE - HIGH
-    x = Scale(
-        high=len(loads), start=left + _LEFT, length=math.floor(width - _LEFT - _RIGHT)
-    )
+    gid = "load-" + heading.replace(" ", "-")
+    x = Scale(high=len(loads), start=left + _LEFT, length=math.floor(width - _LEFT - _RIGHT))
     y = Scale(high=1.15 * max(1, *loads), start=base, length=HIGH)
     right = x.start + x.length
     values = y.ticks(40.0, whole=True)
-    unit, texts = numbers.ticks(values, "rows")
-    sketch.write(heading, left, top - LINE / 2, bold=True)
-    sketch.write(unit, x.start - 6, top - _ABOVE + 12, "right", colour=palette.FAINT)
+    mean = sum(loads) / len(loads)
+    unit, texts, (middle, most) = numbers.ticks(values, "rows", [mean, max(loads)])
+    sketch.write(f"{unit} {heading}", left, top - LINE / 2, bold=True)
     for value, text in zip(values, texts, strict=True):
         level = y.at(value)
         sketch.line((x.start, level), (right, level), colour=palette.RULE, weight=0.7, under=True)
         sketch.write(text, x.start - 6, level, "right", colour=palette.FAINT)
     if len(loads) <= BARS:
-        _bars(sketch, loads, x, y, marked)
+        named = None if marked is None else (marked, f"rank {marked}: {most}")
+        _bars(sketch, loads, x, y, named, gid)
     else:
-        _steps(sketch, loads, x, y)
-    mean = sum(loads) / len(loads)
+        _steps(sketch, loads, x, y, gid)
     sketch.line((x.start, y.at(mean)), (right, y.at(mean)), dash="dashed", weight=1.3)
     sketch.write("mean", right + 6, y.at(mean) + 8)
-    sketch.write(numbers.count(mean), right + 6, y.at(mean) - 8)
+    sketch.write(middle, right + 6, y.at(mean) - 8)
     sketch.line((x.start, base), (right, base), colour=palette.FAINT, weight=0.8)
     _numbered(sketch, len(loads), x, base, from_one=marked is None)
     sketch.write(below, x.start + x.length / 2, base - 30, "center")
 
 
 def _bars(
-    sketch: Sketch, loads: Sequence[int], x: Scale, y: Scale, marked: int | None
+    sketch: Sketch,
+    loads: Sequence[int],
+    x: Scale,
+    y: Scale,
+    marked: tuple[int, str] | None,
+    gid: str,
 ) -> None:
+    """A bar for each; the one ``marked`` is dark and has its text above it."""
     step = x.length / len(loads)
     gap = min(6.0, 0.2 * step)
     rects = [
         Rect(x.at(place) + gap / 2, y.start, step - gap, y.at(rows) - y.start)
         for place, rows in enumerate(loads)
     ]
-    sketch.fill(
-        (rect for place, rect in enumerate(rects) if place != marked), palette.OTHER, gid="load"
-    )
-    if marked is None:
-        return
-    sketch.fill([rects[marked]], palette.INK, gid="fullest")
-    text = numbers.typeset(f"rank {marked}: {numbers.count(loads[marked])}")
-    half = text_width(text, 12.0) / 2
-    middle = min(max(x.at(marked + 0.5), x.start + half), x.start + x.length - half)
-    sketch.write(text, middle, y.at(loads[marked]) + 9, "center", bold=True)
+    which, text = marked or (-1, "")
+    others = (rect for place, rect in enumerate(rects) if place != which)
+    sketch.fill(others, palette.OTHER, gid=gid)
+    if marked:
+        sketch.fill([rects[which]], palette.INK, gid="fullest")
+        half = text_width(text, 12.0) / 2 + 4
+        middle = min(max(x.at(which + 0.5), x.start + half), x.start + x.length - half)
+        sketch.write(text, middle, y.at(loads[which]) + 9, "center", bold=True)
 
 
-def _steps(sketch: Sketch, loads: Sequence[int], x: Scale, y: Scale) -> None:
+def _steps(sketch: Sketch, loads: Sequence[int], x: Scale, y: Scale, gid: str) -> None:
     """A step for each run of equal loads, filled down to the base."""
     rects: list[Rect] = []
     corners: list[tuple[float, float]] = []
@@ -123,7 +126,7 @@ def _steps(sketch: Sketch, loads: Sequence[int], x: Scale, y: Scale) -> None:
             rects.append(Rect(x.at(first), y.start, x.at(place) - x.at(first), level - y.start))
             corners += [(x.at(first), level), (x.at(place), level)]
             first = place
-    sketch.fill(rects, palette.RULE, gid="load")
+    sketch.fill(rects, palette.RULE, gid=gid)
     sketch.line(*corners, weight=1.6)
 
 

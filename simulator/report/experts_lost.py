@@ -31,9 +31,9 @@ def picture(use: ExpertUse, width: float) -> Drawing:
     ]
     names.append("this run")
     unit, cells = numbers.column([*times, whole], "s")
-    signed = [cells[0]]
-    signed += [f"+{cell}" if time > 0 else cell for cell, time in zip(cells[1:-1], times[1:], strict=True)]
-    signed.append(cells[-1])
+    steps = zip(cells[1:-1], times[1:], strict=True)
+    signed = [cells[0], *(f"+{cell}" if time > 0 else cell for cell, time in steps), cells[-1]]
+    signed = numbers.align(signed, numbers.FIGURE_SPACE, numbers.POINT_SPACE)
     room = 300.0 if width >= 700 else 118.0
     label = min(room, max(text_width(name, 12.0) for name in names)) + 10
     value = max(text_width(cell, 12.0) for cell in signed) + 12
@@ -46,11 +46,11 @@ def picture(use: ExpertUse, width: float) -> Drawing:
     top = -24.0
     low = top - ROW * len(names)
     values = x.ticks(64.0)
-    axis, texts = numbers.ticks(values, "s")
+    axis, texts, _ = numbers.ticks(values, "s")
     for at, text in zip(map(x.at, values), texts, strict=True):
         sketch.line((at, top), (at, low), colour=palette.RULE, weight=0.7, under=True)
         sketch.write(text, at, low - 12, "center", colour=palette.FAINT)
-    sketch.write(axis, x.start + x.length + 14, low - 12)
+    sketch.write(axis, x.start + x.length + 24, low - 12)
     sketch.write(unit, width - 6, -11.0, "right", colour=palette.FAINT)
     before = [0.0, *reached[:-1], 0.0]
     after = [*reached, whole]

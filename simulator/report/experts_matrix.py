@@ -27,6 +27,8 @@ BUSIEST = 8
 
 _BAR = 64.0
 """Length of the longest bar of a sum."""
+_ROOMY = 44.0
+"""Side of a cell that has room for its number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,7 @@ def picture(use: ExpertUse, width: float) -> Drawing:
     _names(sketch, found, left, top, cell)
     low = top - side
     _sums(sketch, found, left, top, cell)
-    low -= _BAR + 34
+    low -= _BAR + (50 if cell >= _ROOMY else 34)
     if beside:
         right = left + side + _BAR + 110
         end = _legend(sketch, found, right, top - 8, min(260.0, width - right - 20), most)
@@ -132,7 +134,7 @@ def _cells(
             size = cell * (last - first)
             block = Rect(left + cell * first, top - cell * last, size, size)
             sketch.frame(block, colour=palette.INK, weight=2.0)
-    if cell >= 44:
+    if cell >= _ROOMY:
         _, texts = numbers.column([moved for line in found.cells for moved in line], "B")
         for place, text in enumerate(texts):
             row, column = divmod(place, count)
@@ -155,9 +157,7 @@ def _names(sketch: Sketch, found: Traffic, left: float, top: float, cell: float)
     across = next(n for n in (1, 2, 4, 8, 16, 32, 64) if n * cell >= max(widest, 16.0))
     for place in range(0, count, across):
         middle = (place + 0.5) * cell
-        sketch.write(
-            found.name(place), left + middle, top + 11, "center", colour=palette.FAINT
-        )
+        sketch.write(found.name(place), left + middle, top + 11, "center", colour=palette.FAINT)
         sketch.write(found.name(place), left - 6, top - middle, "right", colour=palette.FAINT)
 
 
@@ -193,9 +193,17 @@ def _sums(sketch: Sketch, found: Traffic, left: float, top: float, cell: float) 
     )
     sketch.line((edge, top), (edge, top - side), colour=palette.FAINT, weight=0.8)
     sketch.line((left, low), (left + side, low), colour=palette.FAINT, weight=0.8)
-    sketch.write("sends", edge, top + 11)
-    most = numbers.quantity(max(got), "B")
-    sketch.write(f"receives, at most {most}", left, low - _BAR - 12)
+    unit, texts = numbers.column([*sent, *got], "B")
+    sketch.write(f"sends, {unit}", edge, top + 11)
+    if cell < _ROOMY:
+        most = numbers.quantity(max(got), "B")
+        sketch.write(f"receives, at most {most}", left, low - _BAR - 12)
+        return
+    for place, (there, here) in enumerate(zip(texts[:count], texts[count:], strict=True)):
+        middle = (place + 0.5) * cell
+        sketch.write(there, edge + scale.at(sent[place]) + 6, top - middle)
+        sketch.write(here, left + middle, low - scale.at(got[place]) - 10, "center")
+    sketch.write(f"receives, {unit}", left, low - _BAR - 30)
 
 
 def _legend(
@@ -210,21 +218,18 @@ def _legend(
         sketch.fill([rect], palette.magnitude(shade / LEVELS))
     scale = Scale(high=most, start=left, length=length)
     values = scale.ticks(56.0)
-    unit, texts = numbers.ticks(values, "B")
+    unit, texts, _ = numbers.ticks(values, "B")
     for value, text in zip(values, texts, strict=True):
         at = scale.at(value)
         sketch.line((at, low), (at, low - 4), colour=palette.FAINT, weight=0.8)
         sketch.write(text, at, low - 13, "center", colour=palette.FAINT)
     sketch.write(unit, left + length + 8, low + 7)
     low -= 30
-    notes = []
     if found.group == 1:
-        notes.append("stays on its rank: on no link")
-    for text in notes:
         box = Rect(left, low - 12, 18.0, 12.0)
         sketch.fill([box], palette.PAPER, hatched=True)
         sketch.frame(box, colour=palette.FAINT, weight=0.7)
-        sketch.write(text, left + 26, low - 6)
+        sketch.write("stays on its rank: on no link", left + 26, low - 6)
         low -= 20
     if found.outlined:
         sketch.frame(Rect(left + 1, low - 12, 16.0, 12.0), weight=2.0)

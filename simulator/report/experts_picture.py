@@ -175,12 +175,15 @@ def stacked(drawings: Sequence[tuple[str, Drawing]], title: str, width: float) -
     for text in wrapped(title, 0.85 * (width - 2 * MARGIN)):
         sheet.write(text, MARGIN, y - LINE / 2, bold=True)
         y -= LINE + 2
-    for heading, drawing in drawings:
+    for place, (heading, drawing) in enumerate(drawings, start=1):
         y -= 14
         sheet.write(heading, MARGIN, y - LINE / 2, bold=True)
         y -= LINE + 6
         low = y - drawing.height
-        sheet.patches += [_raised(patch, low) for patch in drawing.patches]
+        sheet.patches += [
+            replace(_raised(patch, low), gid=patch.gid and f"{place}-{patch.gid}")
+            for patch in drawing.patches
+        ]
         sheet.strokes += [
             replace(line, points=tuple((x, at + low) for x, at in line.points))
             for line in drawing.strokes

@@ -43,9 +43,7 @@ def plates(use: ExpertUse) -> list[Plate]:
     found = [_plate("loads", experts.load_finding(use), experts_loads.picture, experts.even(use))]
     if use.ranks > 1 and use.rows:
         flat = experts.even_exchange(use) or not sum(experts.links(use)[0])
-        found.append(
-            _plate("matrix", experts.exchange_finding(use), experts_matrix.picture, flat)
-        )
+        found.append(_plate("matrix", experts.exchange_finding(use), experts_matrix.picture, flat))
     elif use.ranks <= 1:
         found.append(_plate("matrix", "One rank: no token travels.", experts_matrix.picture, True))
     if use.spans:

@@ -82,8 +82,8 @@ def picture(use: ExpertUse, width: float) -> Drawing:
             sketch.write(text, x.start + x.length / 2, y - 10, "center", colour=palette.FAINT)
             y -= 24
         y = _lane(sketch, lane, named, x, y, least, wide=wide)
-    values = x.ticks(70.0)
-    unit, texts = numbers.ticks(values, "s")
+    values = x.ticks(48.0)
+    unit, texts, _ = numbers.ticks(values, "s")
     for at, text in zip(map(x.at, values), texts, strict=True):
         sketch.line((at, top), (at, y), colour=palette.RULE, weight=0.7, under=True)
         sketch.line((at, y), (at, y - 4), colour=palette.FAINT, weight=0.8)
@@ -103,29 +103,32 @@ def _lane(
     many = len(lane.ranks) > 1
     name = f"{len(lane.ranks)} ranks" if many else f"rank {lane.ranks[0]}"
     middle = top - BAND - 1
-    sketch.write(name, x.start - (58 if wide else 8), middle if wide else top - 9, "right", bold=True)
+    sketch.write(
+        name, x.start - (58 if wide else 8), middle if wide else top - 9, "right", bold=True
+    )
     if wide:
         sketch.write("units", x.start - 8, top - BAND / 2, "right", colour=palette.FAINT)
         sketch.write("links", x.start - 8, middle - BAND / 2, "right", colour=palette.FAINT)
-    whole = lane.end or 1.0
-    sketch.write(
-        numbers.percent(lane.waiting / whole), sketch.width - 4, top - BAND / 2, "right"
-    )
+    share = numbers.percent(lane.waiting / (lane.end or 1.0))
+    sketch.write(share, sketch.width - 4, top - BAND / 2, "right")
     gid = f"rank-{lane.ranks[0]}"
     for row, which in ((top - BAND, "units"), (middle - BAND, "links")):
         own = [span for span in lane.spans if span.lane == which]
-        for kind in named.names:
-            spans = [span for span in own if named.place(span.name) == named.place(kind)]
-            for number, rects in enumerate(blocks(spans, x, row, least)):
-                if rects:
-                    colour = named.colour(kind)
-                    edge = {} if number else {"edge": palette.PAPER}
-                    sketch.fill(rects, colour, gid=f"{gid}-{which}", **edge)
-                for rect in rects if not number else []:
-                    _label(sketch, kind, named, rect)
+        filled: dict[int, float] = {}
+        for place, kind in enumerate(named.names):
+            spans = [span for span in own if named.place(span.name) == place]
+            whole, thin = blocks(spans, x, least)
+            boxes = [Rect(start, row, end - start, BAND) for start, end in whole]
+            mark = f"{gid}-{which}-{place + 1}"
+            sketch.fill(boxes, named.colour(kind), edge=palette.PAPER, gid=mark)
+            columns = _columns(thin, row, least, filled)
+            sketch.fill(columns, named.colour(kind), gid=f"{mark}-merged")
+            for box in boxes:
+                _label(sketch, kind, named, box)
     waits = [span for span in lane.spans if span.lane == "wait"]
-    for rects in blocks(waits, x, top - BAND, least):
-        sketch.fill(rects, palette.PAPER, hatched=True, gid=f"{gid}-wait")
+    whole, _ = blocks(waits, x, least)
+    boxes = [Rect(start, top - BAND, end - start, BAND) for start, end in whole]
+    sketch.fill(boxes, palette.PAPER, hatched=True, gid=f"{gid}-wait")
     low = middle - BAND
     sketch.line((x.start, low - 4), (x.start + x.length, low - 4), colour=palette.RULE, weight=0.7)
     return low - 8
@@ -143,12 +146,12 @@ def _label(sketch: Sketch, kind: str, named: Kinds, rect: Rect) -> None:
 
 
 def blocks(
-    spans: list[Span], x: Scale, bottom: float, least: float
-) -> tuple[list[Rect], list[Rect]]:
-    """Spans of one kind as rectangles, and those narrower than ``least`` points as columns.
+    spans: list[Span], x: Scale, least: float
+) -> tuple[list[tuple[float, float]], dict[int, float]]:
+    """Ends of the spans of one kind in points; those narrower than ``least`` points as columns.
 
-    Spans that touch are one. A column is as wide as ``least``, and as high as the share of it
-    that is busy, so that no span is ever widened.
+    Spans that touch are one. A column is as wide as ``least`` and has the share of it that is
+    busy, so that no span is ever widened.
     """
     joined: list[tuple[float, float]] = []
     for span in spans:
@@ -157,9 +160,7 @@ def blocks(
             joined[-1] = joined[-1][0], max(end, joined[-1][1])
         else:
             joined.append((start, end))
-    whole = [
-        Rect(start, bottom, end - start, BAND) for start, end in joined if end - start >= least
-    ]
+    whole = [(start, end) for start, end in joined if end - start >= least]
     busy: dict[int, float] = {}
     for start, end in joined:
         while end - start < least and start < end:
@@ -167,11 +168,20 @@ def blocks(
             stop = min(end, (column + 1) * least)
             busy[column] = busy.get(column, 0.0) + max(0.0, stop - start) / least
             start = stop if stop > start else end
-    columns = [
-        Rect(column * least, bottom, least, BAND * min(1.0, share))
-        for column, share in sorted(busy.items())
-    ]
-    return whole, columns
+    return whole, busy
+
+
+def _columns(
+    busy: dict[int, float], bottom: float, least: float, filled: dict[int, float]
+) -> list[Rect]:
+    """Columns on top of those that other kinds filled."""
+    found = []
+    for column, share in sorted(busy.items()):
+        base = filled.get(column, 0.0)
+        share = min(share, 1.0 - base)
+        found.append(Rect(column * least, bottom + BAND * base, least, BAND * share))
+        filled[column] = base + share
+    return found
 
 
 def _least(shown: list[Lane], x: Scale) -> float:
@@ -182,7 +192,7 @@ def _least(shown: list[Lane], x: Scale) -> float:
         for lane in shown:
             for name in {(span.lane, span.name) for span in lane.spans}:
                 own = [span for span in lane.spans if (span.lane, span.name) == name]
-                count += sum(map(len, blocks(own, x, 0.0, least)))
+                count += sum(map(len, blocks(own, x, least)))
         if count <= RECTS:
             break
         least *= 2
@@ -192,8 +202,10 @@ def _least(shown: list[Lane], x: Scale) -> float:
 def _legend(sketch: Sketch, named: Kinds, waits: bool, width: float) -> float:
     """Numbers, colours and names of the kinds in as many lines as they need."""
     at, y = 0.0, 0.0
-    entries = [(f"{place} {numbers.plain(name)}", palette.SERIES[place - 1])
-               for place, name in enumerate(named.names, start=1)]
+    entries = [
+        (f"{place} {numbers.plain(name)}", palette.SERIES[place - 1])
+        for place, name in enumerate(named.names, start=1)
+    ]
     if waits:
         entries.append(("waiting", ""))
     for text, colour in entries:

@@ -168,22 +168,28 @@ def points(fraction: float | None) -> str:
     return f"{percent:.1f}" if abs(percent) < 99.95 else f"{percent:,.0f}"
 
 
-def ticks(values: Sequence[float], unit: str) -> tuple[str, list[str]]:
-    """Round values along an axis: the unit, prefixed for the largest, and texts of equal decimals.
+def ticks(
+    values: Sequence[float], unit: str, labels: Sequence[float] = ()
+) -> tuple[str, list[str], list[str]]:
+    """Round values along an axis: the unit, prefixed for the largest, and texts of equal decimals;
+    then the texts of values in between, to three digits under the same prefix.
 
-    >>> ticks([0.0, 0.5e-3, 1e-3], "s"), ticks([0.0, 2e5], "rows")
-    (('ms', ['0', '0.5', '1.0']), ('k rows', ['0', '200']))
+    >>> ticks([0.0, 0.5e-3, 1e-3], "s")
+    ('ms', ['0', '0.5', '1.0'], [])
+    >>> ticks([0.0, 2e5], "rows", [59392.0]), ticks([0.0, 2e4], "rows", [11856.0])
+    (('k rows', ['0', '200'], ['59.4']), ('rows', ['0', '20,000'], ['11,856']))
     """
-    top = max(map(abs, values), default=0.0)
     prefix, factor = _scale(values, unit)
-    if unit not in _PREFIXES and top >= 1e5:
+    if unit not in _PREFIXES and (top := max(map(abs, values), default=0.0)) >= 1e5:
         prefix, factor = _pick(_rounded(top), _LARGE)
         prefix += " "
     scaled = [value / factor for value in values]
     decimals = next(
         (d for d in range(6) if all(abs(v - round(v, d)) < 1e-9 * (1 + abs(v)) for v in scaled)), 6
     )
-    return prefix + unit, [f"{v:,.{decimals}f}" if v else "0" for v in scaled]
+    texts = [f"{v:,.{decimals}f}" if v else "0" for v in scaled]
+    between = _scaled if factor != 1 or unit in _PREFIXES else lambda v, _: count(v)
+    return prefix + unit, texts, [between(v, factor) for v in labels]
 
 
 def length(fraction: float) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-import re
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from importlib import resources
 from pathlib import Path
 
 from simulator.errors import Fault, SpecError
-from simulator.report import numbers, palette
+from simulator.report import experts_page, numbers, palette
 from simulator.report.facts import facts, title, trust
 from simulator.report.points import points
 from simulator.report.ranking import lines, of_roof, ranked
@@ -25,7 +24,7 @@ from simulator.report.roofline import NARROW, WIDE, caption, finding, picture
 from simulator.result import Result
 
 FILES = ("index.html", "result.json", "operators.csv", "roofline.svg", "roofline.png")
-"""What a report consists of; the page needs none of the others."""
+"""What every report consists of; the page needs none of the others."""
 
 ROWS = 500
 """Operators on the page; all of them are in the CSV."""
@@ -54,9 +53,9 @@ class Cell:
 def write_report(result: Result, directory: str | Path) -> list[Path]:
     """Write the report of ``result`` into ``directory``, made if absent; returns the files.
 
-    Files of an earlier report are replaced, others left alone. Everything is drawn before
-    anything is written. Raises SpecError where the directory cannot be written, BoundsError where
-    an operator is above its roof.
+    Files of an earlier report are replaced or removed, others left alone. Everything is drawn
+    before anything is written. Raises SpecError where the directory cannot be written, BoundsError
+    where an operator is above its roof.
     """
     target = Path(directory)
     try:
@@ -71,6 +70,8 @@ def write_report(result: Result, directory: str | Path) -> list[Path]:
             for name, data in contents.items():
                 (whole / name).write_bytes(data)
             if home is target:
+                for name in {*FILES, *experts_page.FILES}.difference(contents):
+                    (target / name).unlink(missing_ok=True)
                 for name in contents:
                     (whole / name).replace(target / name)
             else:
@@ -79,7 +80,7 @@ def write_report(result: Result, directory: str | Path) -> list[Path]:
         found = error.strerror or str(error)
         fix = "name a directory that can be written, or a new one"
         raise SpecError([Fault(str(directory), None, "", found, fix)]) from None
-    return [target / name for name in FILES]
+    return [target / name for name in contents]
 
 
 def render_page(result: Result) -> str:
@@ -111,6 +112,7 @@ def render_page(result: Result) -> str:
         operators=_operators(result),
         memory=_memory(result),
         capacity=_capacity(result),
+        experts=experts_page.sections(result),
         head=_head(result),
         rows=_rows(result),
         count=numbers.count(len(result.ops)),
@@ -136,13 +138,14 @@ def _contents(result: Result) -> dict[str, bytes]:
 
     sheet = picture([result])
     figure = pen.draw(sheet)
-    return {
+    contents = {
         "index.html": render_page(result).encode(),
         "result.json": result.to_json().encode(),
         "operators.csv": points([result]).encode(),
         "roofline.svg": pen.svg(figure, sheet).encode(),
         "roofline.png": pen.png(figure, sheet),
     }
+    return contents | experts_page.files(result)
 
 
 def _text(name: str) -> str:
@@ -151,17 +154,10 @@ def _text(name: str) -> str:
 
 def _inlined(result: Result, width: float, prefix: str) -> str:
     """The roofline as an element of the page, in the page's colours, its ids its own."""
-    from markupsafe import Markup
-
     from simulator.report import pen
 
     sheet = picture([result], width, bare=True)
-    svg = pen.svg(pen.draw(sheet), sheet)
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
-    svg = re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', rf'<svg class="{prefix}" \1>', svg, count=1)
-    return Markup(palette.themed(svg))
+    return pen.element(pen.draw(sheet), sheet, prefix, prefix)
 
 
 def _missing(result: Result) -> list[str]:

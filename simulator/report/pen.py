@@ -6,6 +6,7 @@ Object interface only: no pyplot, no global state left behind. Decides nothing a
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -172,6 +173,19 @@ def png(figure: Figure, picture: Captioned) -> bytes:
     with style():
         figure.savefig(sheet, format="png", dpi=DPI, metadata=metadata)
     return sheet.getvalue()
+
+
+def element(figure: Figure, picture: Captioned, kind: str, prefix: str) -> str:
+    """The figure as an element of a page, of the class ``kind``: in the page's colours, its ids
+    its own."""
+    from markupsafe import Markup
+
+    text = svg(figure, picture)
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", text)
+    text = re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', rf'<svg class="{kind}" \1>', text, count=1)
+    return Markup(palette.themed(text))
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from simulator.report import numbers, palette
+from simulator.report.experts import summary
 from simulator.report.facts import facts, title, trust
 from simulator.report.ranking import lines, of_roof
 from simulator.result import Bound, Result
@@ -51,6 +52,7 @@ def render(
         (fact.label, "   ".join((fact.value, "; ".join(fact.details))).rstrip())
         for fact in facts(result)
     ]
+    answers += summary(result)
     parts += [_facts(answers, look), Text()]
     parts += [*_resources(result, look), Text()]
     parts += [*_operators(result, look), Text()]

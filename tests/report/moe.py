@@ -85,9 +85,7 @@ def use(
     return ExpertUse(**(fields | changes))  # type: ignore[arg-type]
 
 
-def layer_spans(
-    load: np.ndarray, rows: np.ndarray, pieces: int
-) -> tuple[tuple[Span, ...], float]:
+def layer_spans(load: np.ndarray, rows: np.ndarray, pieces: int) -> tuple[tuple[Span, ...], float]:
     """Router, dispatch, two expert steps and combine, each rank waiting for the slowest."""
     ranks = len(load)
     speed, link, floor = 4e8, 60e9, 2e-6
