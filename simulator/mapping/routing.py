@@ -1,46 +1,35 @@
 """How tokens spread over experts: counts, and how many distinct experts a batch hits.
 
-Knows a layer's expert count and top-k. Never touches hardware, weights or time. Chance is passed
-in as a generator.
+Knows how an expert layer says that it routes. Never touches hardware, weights of a model or time.
+Chance is passed in as a generator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.errors import InputError
+from simulator.mapping.distributions import Sampler, chances, distinct, shares
+from simulator.mapping.routers import Assignment, capacity, expert_choice, token_choice, within
+from simulator.specs.recorded import read_histogram, read_logits, read_trace
+from simulator.specs.routing import Routing, parse_routing, routing_faults
 from simulator.specs.workload import MoE
 
+__all__ = ["Assignment", "draw", "expected_distinct_experts", "expert_counts", "notes"]
+
 DRAWN = 1 << 16
-"""Tokens drawn at once: as many as the cache holds, in the order of one single draw."""
+"""Most tokens of one stretch, in the order of one single draw."""
+SCORED = 1 << 20
+"""Most logits that are held at once, but where experts choose."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Assignment:
-    """Which experts a stretch of tokens of one layer goes to: one row per token and expert.
-
-    The three arrays have one entry per routed row, ascending by token; a token has no expert
-    twice. ``first`` is the number of the first token, ``tokens`` how many the stretch has.
-    """
-
-    experts: int
-    tokens: int
-    first: int = 0
-    token: NDArray[np.int64]
-    """Number of the row's token in the batch, from ``first`` on."""
-    expert: NDArray[np.int64]
-    weight: NDArray[np.float64]
-    """Share of the expert in the token's result."""
-    dropped: int = 0
-    """Pairs of token and expert that a capacity left out."""
-
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """Rows of each expert, (experts,)."""
-        return np.bincount(self.expert, minlength=self.experts)
+Logits = Callable[[int, int], NDArray[np.floating]]
+"""Logits, (tokens, experts), of so many tokens from the first one on."""
+Stretch = Callable[[int, int], Assignment]
+"""The routing of so many tokens from the first one on."""
 
 
 def draw(
@@ -48,25 +37,39 @@ def draw(
 ) -> Iterator[Assignment]:
     """Route ``tokens`` tokens of one MoE layer, a stretch of them at a time.
 
-    ``layer`` counts the MoE layers of the model from 0, for routings that are recorded by layer.
-    Tokens of distributions weigh their experts alike.
+    ``layer`` counts the MoE layers of the model from 0, for routings that are recorded by layer:
+    those of the file take turns where it has fewer. Of recorded tokens the first are taken, and all
+    of them again and again where the batch has more.
+
+    The experts of ``zipf``, ``power_law`` and ``lognormal`` are shuffled by ``rng`` first, so that
+    the fullest are not the first; those of a histogram keep their places. Tokens of distributions
+    weigh their experts alike. With the same state of ``rng`` a batch is the beginning of a larger
+    one, so more tokens lower no count, but where experts choose. ``logits`` that are drawn have a
+    standard deviation of 1, plus an offset per expert; a router's bias for the choice is zero.
+
+    With a capacity, pairs beyond it are dropped in token order and counted. Where experts choose,
+    there is one stretch, and ``uniform`` stands for drawn logits.
+
+    Raises InputError for a layer that cannot route, SpecError for a file that is not as it should
+    be, and ValueError for a negative number of tokens.
     """
-    for first in range(0, tokens, DRAWN):
-        some = min(DRAWN, tokens - first)
-        token = np.arange(first, first + some, dtype=np.int64).repeat(moe.top_k)
-        if moe.routing == "balanced":
-            expert = (np.arange(len(token)) + first * moe.top_k) % moe.experts
-        else:
-            chosen = _distinct(moe.experts, moe.top_k, some, rng)
-            expert = chosen.reshape(moe.top_k, some).T.ravel()
-        yield Assignment(
-            experts=moe.experts,
-            tokens=some,
-            first=first,
-            token=token,
-            expert=expert,
-            weight=np.full(len(token), 1 / moe.top_k),
-        )
+    if tokens < 0:
+        raise ValueError(f"a batch has no negative number of tokens, such as {tokens}")
+    routing = _checked(moe)
+    factor = moe.capacity_factor
+    if moe.router.choice == "expert_choice":
+        taken = capacity(1.0 if factor is None else factor, tokens, moe.top_k, moe.experts)
+        if tokens:
+            logits = _logits(moe, routing, rng, layer)(0, tokens)
+            yield expert_choice(logits, taken, moe.router)
+        return
+    most = tokens if factor is None else capacity(factor, tokens, moe.top_k, moe.experts)
+    stretch = _STRETCHES[routing.form](moe, routing, rng, layer)
+    used = np.zeros(moe.experts, dtype=np.int64)
+    some = max(1, min(DRAWN, SCORED // moe.experts)) if routing.form == "logits" else DRAWN
+    for first in range(0, tokens, some):
+        routed = stretch(first, min(some, tokens - first))
+        yield routed if most >= tokens else within(routed, most, used)
 
 
 def expected_distinct_experts(experts: int, top_k: int, tokens: float) -> float:
@@ -81,41 +84,161 @@ def expected_distinct_experts(experts: int, top_k: int, tokens: float) -> float:
     return experts * (1.0 - missed)
 
 
-def expert_counts(moe: MoE, tokens: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Tokens that each expert gets, shape (experts,), summing to ``tokens`` x ``top_k``.
+def expert_counts(
+    moe: MoE, tokens: int, rng: np.random.Generator, *, layer: int = 0
+) -> NDArray[np.int64]:
+    """Tokens that each expert gets, shape (experts,), as ``draw`` routes them.
 
-    ``uniform``: each token draws top_k distinct experts with equal chance. The draw of B tokens
-    is a prefix of the draw of B + 1 tokens with the same generator state, so more tokens never
-    lower any count. ``balanced``: counts that differ by at most one, lowest experts first, which
-    keeps the same property.
-
-    Raises ValueError for a routing that is not known here or for a negative number of tokens.
+    They sum to ``tokens`` x ``top_k``, less what a capacity drops. Where tokens choose, more tokens
+    never lower any count. Raises as ``draw`` does.
     """
-    if tokens < 0:
-        raise ValueError(f"a batch has no negative number of tokens, such as {tokens}")
-    if moe.routing == "balanced":
-        pairs = np.arange(moe.experts, dtype=np.int64)
-        return (tokens * moe.top_k - pairs + moe.experts - 1) // moe.experts
-    if moe.routing != "uniform":
-        raise ValueError(f"unknown routing {moe.routing!r}; known: balanced, uniform")
     counts = np.zeros(moe.experts, dtype=np.int64)
-    for done in range(0, tokens, DRAWN):
-        some = _distinct(moe.experts, moe.top_k, min(DRAWN, tokens - done), rng)
-        counts += np.bincount(some, minlength=moe.experts)
+    for routed in draw(moe, tokens, rng, layer=layer):
+        counts += routed.counts
     return counts
 
 
-def _distinct(experts: int, chosen: int, tokens: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Distinct experts of each token, flattened: Floyd's sampling, one column at a time.
+def notes(moe: MoE, tokens: int, *, layer: int = 0) -> Iterator[str]:
+    """What a reader should know of how ``tokens`` of a layer are routed from a file.
 
-    Column i draws from the first E - k + i + 1 experts and takes the last of them instead where an
-    earlier column has the drawn one; every subset is equally likely (CACM 30(9), 1987, page 754).
+    Raises as ``draw`` does.
     """
-    draws = rng.random((tokens, chosen))
-    picks = np.empty((chosen, tokens), dtype=np.intp)
-    for column in range(chosen):
-        last = experts - chosen + column
-        pick = (draws[:, column] * (last + 1)).astype(np.intp)
-        taken = (picks[:column] == pick).any(axis=0)
-        picks[column] = np.where(taken, last, pick)
-    return picks.ravel()
+    routing = _checked(moe)
+    if routing.file is None:
+        return
+    if routing.form == "histogram":
+        loads = read_histogram(routing.file, moe.experts, moe.top_k)
+        load = loads[layer % len(loads)]
+        if (share := load.max() / load.sum()) * moe.top_k > 1:
+            yield (
+                f"the fullest expert of {routing.file} has {share:.0%} of all pairs; no token "
+                f"takes an expert twice, so {1 / moe.top_k:.0%} is routed and the rest elsewhere"
+            )
+        return
+    if routing.form == "trace":
+        layers = read_trace(routing.file, moe.experts, moe.top_k)
+        known = len(layers[layer % len(layers)].experts)
+    else:
+        known = read_logits(routing.file, moe.experts, moe.top_k).shape[1]
+    if tokens > known:
+        yield f"{routing.file} has {known:,} tokens of the layer; {tokens:,} repeat them in turn"
+
+
+@lru_cache(maxsize=256)
+def _checked(moe: MoE) -> Routing:
+    """How the layer routes. Raises InputError where it cannot."""
+    if not 1 <= moe.top_k <= moe.experts:
+        raise InputError(f"top_k of {moe.top_k}: choose 1 to {moe.experts}, all experts")
+    fields = {name: getattr(moe, name) for name in ("experts", "top_k", "router", "routing")}
+    faults = [f"{name}: {found}; {fix}" for name, found, fix in routing_faults(fields)]
+    if faults:
+        raise InputError("\n".join(faults))
+    return parse_routing(moe.routing)
+
+
+def _alike(moe: MoE, choose: Callable[[int, int], NDArray[np.int64]]) -> Stretch:
+    """Stretches of the experts (tokens, top_k) that ``choose`` gives, with equal weights."""
+
+    def stretch(first: int, some: int) -> Assignment:
+        expert = choose(first, some).ravel()
+        return Assignment(
+            experts=moe.experts,
+            tokens=some,
+            first=first,
+            token=np.arange(first, first + some, dtype=np.int64).repeat(moe.top_k),
+            expert=expert,
+            weight=np.full(len(expert), 1 / moe.top_k),
+        )
+
+    return stretch
+
+
+def _uniform(moe: MoE, routing: Routing, rng: np.random.Generator, layer: int) -> Stretch:
+    return _alike(moe, lambda _, some: distinct(moe.experts, rng.random((some, moe.top_k))))
+
+
+def _balanced(moe: MoE, routing: Routing, rng: np.random.Generator, layer: int) -> Stretch:
+    """Experts in turn, so that counts differ by at most one, the first ones fullest."""
+    pairs = moe.top_k
+    return _alike(
+        moe, lambda first, some: np.arange(first * pairs, (first + some) * pairs) % moe.experts
+    )
+
+
+@lru_cache(maxsize=32)
+def _skewed_sampler(form: str, number: float, experts: int, top_k: int) -> Sampler:
+    return Sampler(chances(shares(form, number, experts, top_k), top_k))
+
+
+def _skewed(moe: MoE, routing: Routing, rng: np.random.Generator, layer: int) -> Stretch:
+    sampler = _skewed_sampler(routing.form, routing.number or 0.0, moe.experts, moe.top_k)
+    places = rng.permutation(moe.experts)
+    return _alike(moe, lambda _, some: places[sampler.draw(rng.random((some, sampler.left)))])
+
+
+@lru_cache(maxsize=256)
+def _load_sampler(loads: bytes, top_k: int) -> Sampler:
+    return Sampler(chances(np.frombuffer(loads), top_k))
+
+
+def _histogram(moe: MoE, routing: Routing, rng: np.random.Generator, layer: int) -> Stretch:
+    loads = read_histogram(routing.file or "", moe.experts, moe.top_k)
+    sampler = _load_sampler(loads[layer % len(loads)].tobytes(), moe.top_k)
+    return _alike(moe, lambda _, some: sampler.draw(rng.random((some, sampler.left))))
+
+
+def _trace(moe: MoE, routing: Routing, rng: np.random.Generator, layer: int) -> Stretch:
+    layers = read_trace(routing.file or "", moe.experts, moe.top_k)
+    known = layers[layer % len(layers)]
+
+    def stretch(first: int, some: int) -> Assignment:
+        rows = np.arange(first, first + some, dtype=np.int64)
+        at = rows % len(known.experts)
+        weights = known.weights
+        return Assignment(
+            experts=moe.experts,
+            tokens=some,
+            first=first,
+            token=rows.repeat(moe.top_k),
+            expert=known.experts[at].ravel(),
+            weight=np.full(some * moe.top_k, 1 / moe.top_k)
+            if weights is None
+            else weights[at].ravel(),
+        )
+
+    return stretch
+
+
+def _logits(moe: MoE, routing: Routing, rng: np.random.Generator, layer: int) -> Logits:
+    if routing.file is not None:
+        layers = read_logits(routing.file, moe.experts, moe.top_k)
+        known = layers[layer % len(layers)]
+        return lambda first, some: known[np.arange(first, first + some) % len(known)]
+    offset = (rng.standard_normal(moe.experts) * (routing.number or 0.0)).astype(np.float32)
+
+    def drawn(first: int, some: int) -> NDArray[np.floating]:
+        logits = rng.standard_normal((some, moe.experts), dtype=np.float32)
+        logits += offset
+        return logits
+
+    return drawn
+
+
+def _scored(moe: MoE, routing: Routing, rng: np.random.Generator, layer: int) -> Stretch:
+    logits = _logits(moe, routing, rng, layer)
+    bias = np.zeros(moe.experts) if moe.router.bias else None
+    return lambda first, some: token_choice(
+        logits(first, some), moe.top_k, moe.router, bias=bias, first=first
+    )
+
+
+_STRETCHES: dict[str, Callable[[MoE, Routing, np.random.Generator, int], Stretch]] = {
+    "uniform": _uniform,
+    "balanced": _balanced,
+    "zipf": _skewed,
+    "power_law": _skewed,
+    "lognormal": _skewed,
+    "histogram": _histogram,
+    "trace": _trace,
+    "logits": _scored,
+}

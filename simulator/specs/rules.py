@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from simulator.specs.fields import Broken, Values, rule
 from simulator.specs.hardware import DRAM, Accelerator, Compute, MemoryLevel
+from simulator.specs.routing import routing_faults
 from simulator.specs.stack import AttentionLibrary, MatmulLibrary
 from simulator.specs.workload import Attention, MoE, Router, Transformer, UNet
 from simulator.units import HERTZ, show
@@ -108,11 +109,18 @@ def _experts_suffice(values: Values) -> Broken:
     router = values.get("router")
     if experts and router and experts % router.groups:
         found = f"{experts} experts in {router.groups} groups"
-        yield "router", found, "groups of experts are of equal size"
+        near = [count for count in range(1, min(experts, 64) + 1) if experts % count == 0]
+        equal = f"groups of experts are of equal size, so {', '.join(map(str, near))} would do"
+        yield "router", found, equal
     shared, width = values.get("shared_experts", 0), values.get("shared_width", 0)
     if bool(shared) != bool(width):
         found = f"{width} for {shared} shared experts"
         yield "shared_width", found, "state both, the width of all of them together"
+
+
+@rule(MoE)
+def _routing_is_known(values: Values) -> Broken:
+    yield from routing_faults(values)
 
 
 @rule(Router)

@@ -87,6 +87,10 @@ class Router(Checked):
     groups: Count = 1
     top_groups: Count = 1
     """Experts are chosen inside the best ``top_groups`` of ``groups`` groups."""
+    choice: Literal["token_choice", "expert_choice"] = "token_choice"
+    """Each token takes its best experts, or each expert its best tokens (arXiv 2202.09368)."""
+    scale: Amount = 1.0
+    """Factor on the chosen weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +111,11 @@ class MoE(Checked):
     shared_gate: Flag = False
     """A learned scalar gate on the shared experts' output."""
     router: Router = Router()
-    routing: Literal["uniform", "balanced"] = "uniform"
-    """How tokens spread over experts: ``uniform`` draws, or ``balanced`` counts."""
+    routing: str = "uniform"
+    """How tokens spread over experts, in a form of ``simulator.specs.routing``."""
+    capacity_factor: Amount | None = None
+    """An expert takes this times the mean load at most, and pairs beyond it are dropped; None: all.
+    Where experts choose, each takes this times the mean load, or the mean load."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.errors import InputError
 from simulator.mapping import routing
 from simulator.mapping.routing import expected_distinct_experts, expert_counts
 from simulator.specs.workload import MoE
@@ -83,8 +84,8 @@ def test_the_same_seed_gives_the_same_counts_and_wrong_input_is_refused() -> Non
     assert (first == second).all()
     with pytest.raises(ValueError, match="negative"):
         expert_counts(moe, -1, np.random.default_rng(0))
-    with pytest.raises(ValueError, match="known: balanced, uniform"):
-        expert_counts(replace(moe, routing="zipf"), 1, np.random.default_rng(0))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="unknown routing 'zip 1'; did you mean zipf"):
+        expert_counts(replace(moe, routing="zip 1"), 1, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("tokens", [0, 6, 7, 8, 1000])
