@@ -40,6 +40,11 @@ def links(use: ExpertUse) -> tuple[list[int], list[int]]:
     return sent, got
 
 
+def exchanges(use: ExpertUse) -> bool:
+    """Whether anything crosses a link in dispatch."""
+    return use.dispatch_row > 0 and any(links(use)[0])
+
+
 def total(use: ExpertUse) -> float:
     """The latency of the run, as the steps from the balanced one add up to it."""
     return math.fsum(step.time for step in use.lost)
@@ -54,7 +59,8 @@ def saved(use: ExpertUse) -> float | None:
 def setting(use: ExpertUse) -> str:
     """What was routed, and where the experts are."""
     parts = [
-        f"{numbers.plain(use.routing)} routing of {numbers.count(use.tokens)} tokens",
+        f"Routing {numbers.plain(use.routing)}",
+        _many(use.tokens, "token"),
         f"top {use.top_k} of {numbers.count(use.experts)} experts",
         _many(use.layers, "MoE layer"),
         _many(use.ranks, "rank"),
@@ -102,13 +108,13 @@ def even(use: ExpertUse) -> bool:
 def exchange_finding(use: ExpertUse) -> str:
     """What ranks send each other."""
     sent, got = links(use)
-    if not sum(sent):
+    if not exchanges(use):
         return "Nothing crosses a link: every token meets its experts on its own rank."
     each = use.dispatch_row
     home = sum(map(sum, use.rows)) - sum(sent)
     back = (
-        f"Combine is the mirror of this picture, with {numbers.quantity(use.combine_row, 'B')} for"
-        f" each of the {numbers.quantity(each, 'B')} of dispatch."
+        f"Combine is the mirror of this, with {numbers.quantity(use.combine_row, 'B')} for each"
+        f" copy instead of {numbers.quantity(each, 'B')}."
     )
     stays = f"{numbers.percent(home / sum(map(sum, use.rows)))} of the copies stay at home"
     if even_exchange(use):
@@ -146,7 +152,7 @@ def timeline_finding(use: ExpertUse) -> str:
         return f"{text}{alike}."
     waits = chain.from_iterable([lane.waiting] * len(lane.ranks) for lane in shown[1:])
     others = sum(len(lane.ranks) for lane in shown[1:])
-    share = numbers.percent(math.fsum(waits) / others / span)
+    share = numbers.percent(math.fsum(waits) / others / (span or 1.0))
     return f"{text}. {_who(shown[0])} slowest; the others wait {share} of it on average."
 
 
@@ -163,8 +169,8 @@ def lost_finding(use: ExpertUse) -> str:
         return f"This run is {lost} faster than the balanced one, which would take {base}."
     worst = max(use.lost[1:], key=lambda step: step.time)
     return (
-        f"Balancing would save {numbers.percent(share)} of the {numbers.quantity(whole, 's')}:"
-        f" {lost}, most of it in {numbers.plain(worst.name)}."
+        f"Balancing would save {lost} or {numbers.percent(share)} of the"
+        f" {numbers.quantity(whole, 's')}; the largest step is {numbers.plain(worst.name)}."
     )
 
 
@@ -181,7 +187,7 @@ def summary(result: Result) -> list[tuple[str, str]]:
         routing = numbers.plain(use.routing)
         found.append(("experts", f"{where}{hit}; {fullest}; {routing}; {_dropped(use)}"))
         moves = []
-        if use.ranks > 1 and use.layers:
+        if use.rows and use.ranks > 1 and use.layers:
             copies = sum(links(use)[0]) / use.layers / use.ranks
             sizes = copies * use.dispatch_row, copies * use.combine_row
             unit, (there, back) = numbers.column(sizes, "B")

@@ -79,8 +79,8 @@ def picture(use: ExpertUse, width: float) -> Drawing:
     cell = min(48.0, float(max(4, math.floor(room / count))))
     side = cell * count
     most = max(map(max, found.cells))
-    what = "rank" if found.group == 1 else f"{found.group} ranks, by the first"
-    sketch.write(f"to {what}", left + side / 2, top + 30, "center")
+    cells = "" if found.group == 1 else f", {found.group} to a cell"
+    sketch.write(f"to rank{cells}", left + side / 2, top + 30, "center")
     sketch.write("from", left - 8, top + 30, "right")
     _cells(sketch, found, left, top, cell, most)
     _names(sketch, found, left, top, cell)
@@ -126,7 +126,7 @@ def _cells(
             Rect(left + cell * place, top - cell * (place + 1), cell, cell)
             for place in range(count)
         ]
-        sketch.fill(home_cells, palette.PAPER, hatched=True, gid="home")
+        sketch.fill(home_cells, palette.OTHER, hatched=True, gid="home")
     sketch.frame(Rect(left, top - cell * count, cell * count, cell * count), colour=palette.FAINT)
     if found.outlined:
         for first in range(0, count, found.outlined):
@@ -215,7 +215,7 @@ def _legend(
     step = length / LEVELS
     for shade in range(1, LEVELS + 1):
         rect = Rect(left + step * (shade - 1), low, step, 14.0)
-        sketch.fill([rect], palette.magnitude(shade / LEVELS))
+        sketch.fill([rect], palette.magnitude(shade / LEVELS), gid=f"key-shade-{shade}")
     scale = Scale(high=most, start=left, length=length)
     values = scale.ticks(56.0)
     unit, texts, _ = numbers.ticks(values, "B")
@@ -227,7 +227,7 @@ def _legend(
     low -= 30
     if found.group == 1:
         box = Rect(left, low - 12, 18.0, 12.0)
-        sketch.fill([box], palette.PAPER, hatched=True)
+        sketch.fill([box], palette.OTHER, hatched=True)
         sketch.frame(box, colour=palette.FAINT, weight=0.7)
         sketch.write("stays on its rank: on no link", left + 26, low - 6)
         low -= 20
@@ -251,7 +251,8 @@ def _busiest(sketch: Sketch, found: Traffic, left: float, top: float, width: flo
     )[:BUSIEST]
     names = [f"{found.name(row)} to {found.name(column)}" for _, row, column in pairs]
     unit, cells = numbers.column([-moved for moved, _, _ in pairs], "B")
-    sketch.write(f"busiest pairs, {unit}", left, top - LINE / 2)
+    what = "pairs" if found.group == 1 else "cells"
+    sketch.write(f"busiest {what}, {unit}", left, top - LINE / 2)
     top -= LINE + 4
     label = max(text_width(name, 12.0) for name in names) + 8
     scale = Scale(high=-pairs[0][0], start=0.0, length=width - label - 60)

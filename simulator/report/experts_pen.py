@@ -32,7 +32,7 @@ def draw(drawing: Drawing) -> Figure:
         for patch in drawing.patches:
             look: dict[str, Any] = {"facecolor": patch.fill, "linewidth": 0.0, "zorder": 2}
             if patch.hatched:
-                look |= {"hatch": "////", "edgecolor": patch.edge or palette.OTHER}
+                look |= {"facecolor": "none", "hatch": "////", "edgecolor": patch.fill}
             elif patch.edge:
                 look |= {"linewidth": 0.6, "edgecolor": patch.edge}
             shape = PathPatch(_outline(patch.rects), transform=points, **look)

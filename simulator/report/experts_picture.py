@@ -42,6 +42,7 @@ class Patch:
     fill: str
     edge: str = ""
     hatched: bool = False
+    """Whether ``fill`` is the colour of a hatch on nothing."""
     gid: str = ""
 
 
@@ -144,7 +145,7 @@ class Sketch:
         return Drawing(
             width=self.width,
             height=height,
-            patches=tuple(_raised(patch, height) for patch in self.patches),
+            patches=tuple(_moved(patch, 0.0, height) for patch in self.patches),
             strokes=tuple(
                 replace(line, points=tuple((x, y + height) for x, y in line.points))
                 for line in self.strokes
@@ -181,14 +182,16 @@ def stacked(drawings: Sequence[tuple[str, Drawing]], title: str, width: float) -
         y -= LINE + 6
         low = y - drawing.height
         sheet.patches += [
-            replace(_raised(patch, low), gid=patch.gid and f"{place}-{patch.gid}")
+            replace(_moved(patch, MARGIN, low), gid=patch.gid and f"{place}-{patch.gid}")
             for patch in drawing.patches
         ]
         sheet.strokes += [
-            replace(line, points=tuple((x, at + low) for x, at in line.points))
+            replace(line, points=tuple((x + MARGIN, at + low) for x, at in line.points))
             for line in drawing.strokes
         ]
-        sheet.words += [replace(words, y=words.y + low) for words in drawing.words]
+        sheet.words += [
+            replace(words, x=words.x + MARGIN, y=words.y + low) for words in drawing.words
+        ]
         y = low - 4
         for text in wrapped(drawing.caption, width - 2 * MARGIN):
             sheet.write(text, MARGIN, y - LINE / 2)
@@ -197,7 +200,6 @@ def stacked(drawings: Sequence[tuple[str, Drawing]], title: str, width: float) -
     return sheet.finish(MARGIN - y, title, caption)
 
 
-def _raised(patch: Patch, by: float) -> Patch:
-    return replace(
-        patch, rects=tuple(replace(rect, bottom=rect.bottom + by) for rect in patch.rects)
-    )
+def _moved(patch: Patch, right: float, up: float) -> Patch:
+    rects = (replace(rect, left=rect.left + right, bottom=rect.bottom + up) for rect in patch.rects)
+    return replace(patch, rects=tuple(rects))

@@ -40,9 +40,10 @@ class Plate:
 
 def plates(use: ExpertUse) -> list[Plate]:
     """What is shown of one phase, in order; nothing where the run has no such data."""
-    found = [_plate("loads", experts.load_finding(use), experts_loads.picture, experts.even(use))]
+    key = "loads" if use.ranks > 1 else "load"
+    found = [_plate(key, experts.load_finding(use), experts_loads.picture, experts.even(use))]
     if use.ranks > 1 and use.rows:
-        flat = experts.even_exchange(use) or not sum(experts.links(use)[0])
+        flat = experts.even_exchange(use) or not experts.exchanges(use)
         found.append(_plate("matrix", experts.exchange_finding(use), experts_matrix.picture, flat))
     elif use.ranks <= 1:
         found.append(_plate("matrix", "One rank: no token travels.", experts_matrix.picture, True))
@@ -76,6 +77,7 @@ def sheet(result: Result, width: float) -> Drawing:
 
 
 _HEADINGS = {
+    "load": "Load per expert",
     "loads": "Load per expert and per rank",
     "matrix": "Dispatch from rank to rank",
     "timeline": "One MoE layer, rank by rank",

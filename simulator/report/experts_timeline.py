@@ -82,7 +82,7 @@ def picture(use: ExpertUse, width: float) -> Drawing:
             sketch.write(text, x.start + x.length / 2, y - 10, "center", colour=palette.FAINT)
             y -= 24
         y = _lane(sketch, lane, named, x, y, least, wide=wide)
-    values = x.ticks(48.0)
+    values = x.ticks(70.0 if wide else 48.0)
     unit, texts, _ = numbers.ticks(values, "s")
     for at, text in zip(map(x.at, values), texts, strict=True):
         sketch.line((at, top), (at, y), colour=palette.RULE, weight=0.7, under=True)
@@ -128,7 +128,7 @@ def _lane(
     waits = [span for span in lane.spans if span.lane == "wait"]
     whole, _ = blocks(waits, x, least)
     boxes = [Rect(start, top - BAND, end - start, BAND) for start, end in whole]
-    sketch.fill(boxes, palette.PAPER, hatched=True, gid=f"{gid}-wait")
+    sketch.fill(boxes, palette.OTHER, hatched=True, gid=f"{gid}-wait")
     low = middle - BAND
     sketch.line((x.start, low - 4), (x.start + x.length, low - 4), colour=palette.RULE, weight=0.7)
     return low - 8
@@ -213,7 +213,7 @@ def _legend(sketch: Sketch, named: Kinds, waits: bool, width: float) -> float:
         if at and at + needs > width:
             at, y = 0.0, y - LINE - 3
         box = Rect(at, y - LINE / 2 - 6, 18.0, 12.0)
-        sketch.fill([box], colour or palette.PAPER, hatched=not colour)
+        sketch.fill([box], colour or palette.OTHER, hatched=not colour)
         if not colour:
             sketch.frame(box, colour=palette.FAINT, weight=0.7)
         sketch.write(text, at + 24, y - LINE / 2, room=width - at - 24)
