@@ -3,7 +3,10 @@ top 8), drawn with a seed, with times that are plain arithmetic on rows and byte
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
+import pytest
 
 from simulator.result import ExpertPhase, ExpertUse, Loss, Span
 
@@ -167,13 +170,27 @@ def phases(rows: np.ndarray, load: np.ndarray, end: float) -> tuple[ExpertPhase,
     return tuple(found)
 
 
-def without_rows(count: int = 3) -> ExpertUse:
-    """The same with experts that no token chose."""
+def without_rows() -> ExpertUse:
+    """A pass with three experts that no token chose."""
     found = use(seed=3, tokens=64)
     load = list(found.load)
-    for expert in range(0, 2 * count, 2):
+    for expert in (0, 2, 4):
         load[expert + 1] += load[expert]
         load[expert] = 0
-    import dataclasses
-
     return dataclasses.replace(found, load=tuple(load))
+
+
+@pytest.fixture(scope="session")
+def uses() -> dict[str, ExpertUse]:
+    """Uses by name."""
+    return {
+        "zipf": use(),
+        "one": use(ranks=1, tokens=256),
+        "balanced": use(balanced=True, tokens=256),
+        "wide": use(ranks=72, experts=288, tokens=720, domain=72),
+        "domains": use(ranks=128, tokens=512, domain=8),
+        "drops": use(ranks=16, tokens=512, domain=8, dropped=1234, pieces=32),
+        "few": use(ranks=4, experts=8, top_k=2, domain=4, tokens=256),
+        "empty": without_rows(),
+        "crowded": use(ranks=72, experts=288, tokens=144, pieces=100),
+    }
