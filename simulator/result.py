@@ -247,7 +247,7 @@ class ExpertUse:
     """The layer, counted from the first MoE layer, that ``spans`` shows: the slowest one."""
     spans: tuple[Span, ...] = ()
     lost: tuple[Loss, ...] = ()
-    """From the latency of the balanced run to that of this one, step by step."""
+    """The latency of the balanced run, then what each step adds; the sum is this run's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
