@@ -78,7 +78,7 @@ def picture(use: ExpertUse, width: float) -> Drawing:
     least = _least(shown, x)
     for place, lane in enumerate(shown):
         if cut and place == half:
-            text = f"{len(found) - DRAWN} ranks between"
+            text = f"{_ranks(found[half:-half])} ranks between"
             sketch.write(text, x.start + x.length / 2, y - 10, "center", colour=palette.FAINT)
             y -= 24
         y = _lane(sketch, lane, named, x, y, least, wide=wide)
@@ -92,8 +92,13 @@ def picture(use: ExpertUse, width: float) -> Drawing:
     sketch.write(unit, x.start + x.length + 26, y - 13)
     caption = timeline_finding(use)
     if cut:
-        caption += f" Drawn: the {half} slowest and the {half} fastest of {len(found)}."
+        slow, fast = _ranks(found[:half]), _ranks(found[-half:])
+        caption += f" Drawn: the {slow} slowest and the {fast} fastest of {_ranks(found)} ranks."
     return sketch.finish(26 - y, f"MoE layer {use.layer} rank by rank", caption)
+
+
+def _ranks(found: Iterable[Lane]) -> int:
+    return sum(len(lane.ranks) for lane in found)
 
 
 def _lane(
