@@ -25,6 +25,9 @@ BAND = 16.0
 """Height of the units or of the links of a rank."""
 OTHER = "other"
 
+_EDGED = 4.0
+"""Width from which a block has an edge in the paper's colour."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kinds:
@@ -125,7 +128,10 @@ def _lane(
             whole, thin = blocks(spans, x, least)
             boxes = [Rect(start, row, end - start, BAND) for start, end in whole]
             mark = f"{gid}-{which}-{place + 1}"
-            sketch.fill(boxes, named.colour(kind), edge=palette.PAPER, gid=mark)
+            roomy = [box for box in boxes if box.width >= _EDGED]
+            slim = [box for box in boxes if box.width < _EDGED]
+            sketch.fill(roomy, named.colour(kind), edge=palette.PAPER, gid=mark)
+            sketch.fill(slim, named.colour(kind), gid=f"{mark}-slim")
             columns = _columns(thin, row, least, filled)
             sketch.fill(columns, named.colour(kind), gid=f"{mark}-merged")
             for box in boxes:

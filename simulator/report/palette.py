@@ -114,8 +114,11 @@ def magnitude(share: float) -> str:
 
 
 def on(fill: str) -> str:
-    """Colour of text on a fill: the paper's on a dark one, black on a light one."""
-    return PAPER if luminance(fill) < 0.179 else "#000000"
+    """Colour of text on a fill: black on a light one; on a dark one white, or the paper's colour
+    where the fill follows the theme of a page, which makes it light on dark paper."""
+    if luminance(fill) >= 0.179:
+        return "#000000"
+    return PAPER if fill in LIGHT.values() else "#fefefe"
 
 
 def luminance(colour: str) -> float:

@@ -187,6 +187,7 @@ def test_sizes_are_cividis_and_darker_for_more() -> None:
         for at in (1, 3, 5):
             assert abs(int(shade[at : at + 2], 16) - int(known[at : at + 2], 16)) <= 16
         text = palette.on(shade)
+        assert text not in palette.LIGHT.values()
         light = sorted((palette.luminance(text), palette.luminance(shade)))
         assert (light[1] + 0.05) / (light[0] + 0.05) >= 4.5
 
