@@ -22,6 +22,12 @@ measurements calibrate the expert kernels: 0.01 to 2 for few tokens; 1 to 0.8 ti
 many, the same at 250 tokens. It stays put for more of them, so that no count falls."""
 SURE = 1 - 1e-9
 """Chance from which on an expert is always taken."""
+_EXACT = 1e-8
+"""Relative error of a chance at which its weight is found: far below what counts can tell."""
+_ROUNDS = 100
+_STEP = 2 / 3
+"""Share of each correction that is made. Draws of a fixed size covary negatively and sum to zero,
+so that a whole one can overshoot by as much as it mends, where two experts are left to one."""
 _PARTS = 8192
 """Tokens whose numbers the innermost loops hold at once."""
 
@@ -91,7 +97,7 @@ def chances(loads: Floats, top_k: int) -> Floats:
 
 
 class Sampler:
-    """Draws of ``top_k`` distinct experts that keep each expert's chance exactly.
+    """Draws of ``top_k`` distinct experts that keep each expert's chance.
 
     Conditional Poisson sampling: of all draws with these chances the one of highest entropy, whose
     weights follow from the chances by iteration (Chen, Dempster and Liu, Biometrika 81, 1994). A
@@ -130,17 +136,19 @@ class Sampler:
 
 def _tables(chance: Floats, left: int) -> Floats:
     """-log S_r(p), ascending along p: (left + 1, experts + 1)."""
-    odds = chance / (1 - chance)
+    # One expert alone is drawn by its chance; more are weighed by iteration.
+    odds = chance / (1 - chance) if left > 1 else chance.copy()
     target = odds.copy()
-    for _ in range(100):
+    for _ in range(_ROUNDS):
         taken = odds / (1 + odds)
         head, tail = _sums(taken, left), _sums(taken[::-1], left)[::-1]
         # Of r experts in all one is this one, some are before it and the others after it.
         found = taken * (head[:-1, :left] * tail[1:, left - 1 :: -1]).sum(axis=1) / tail[0, left]
-        off = np.abs(found / chance - 1).max()
-        if off < 1e-12:
+        if np.abs(found / chance - 1).max() < _EXACT:
             break
-        odds *= target * (1 - found) / found
+        odds *= (target * (1 - found) / found) ** _STEP
+    else:
+        raise InputError(f"chances too unlike to draw {left} of {len(chance)} experts by them")
     with np.errstate(divide="ignore"):
         logs = np.log(tail).T
     logs[:, :-1] += np.log1p(odds)[::-1].cumsum()[::-1]
