@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from simulator.errors import Fault, InputError, SpecError, UnknownNameError
+from simulator.mapping.dispatch import check_plan
 from simulator.models.load import load_workload
 from simulator.models.recipe import with_dtype
 from simulator.result import Result
@@ -24,6 +25,8 @@ from simulator.specs.load import (
     overrides_by_spec,
     with_overrides,
 )
+from simulator.specs.overrides import Override
+from simulator.specs.plan import Plan
 from simulator.specs.scenario import NEEDS, Fidelity, PhaseName, Scenario
 from simulator.specs.stack import Stack
 from simulator.specs.workload import Model, Transformer
@@ -66,6 +69,7 @@ def make_scenario(
     context: int | None = None,
     dtype: str | None = None,
     stack: str | Path | Stack | None = None,
+    ep: int | None = None,
     fidelity: str = "cohort",
     seed: int = 0,
     overrides: Iterable[str] = (),
@@ -74,7 +78,9 @@ def make_scenario(
 
     ``phase`` follows from what is given: ``output`` makes it generate, ``context`` decode,
     ``input`` prefill; a language model with none of them decodes at 4,096 tokens, and a U-Net
-    denoises. ``overrides`` are texts such as ``memory.hbm4.bandwidth=24 TB/s``.
+    denoises. ``ep`` ranks, one device each, share the sequences of the batch and the experts; how
+    they do it is set by overrides of the plan, such as ``plan.schedule=pipelined``. ``overrides``
+    are texts such as ``memory.hbm4.bandwidth=24 TB/s``.
 
     Raises SpecError, UnknownNameError or, where several inputs are wrong, InputError with all.
     """
@@ -119,6 +125,11 @@ def make_scenario(
         faults.append(
             SpecError([Fault("--set", None, part.path, *_ONE_DEVICE) for part in parts["system"]])
         )
+    degrees = () if ep is None else (Override("ep", str(ep)),)
+    plan = attempt(lambda: with_overrides(Plan(), (*degrees, *parts["plan"])))
+    if model is not None and plan is not None:
+        known_model, known_plan = model, plan
+        attempt(lambda: check_plan(known_model, known_plan))
     if model is not None and dtype is not None:
         base = model
         model = attempt(lambda: with_dtype(base, dtype))
@@ -133,6 +144,7 @@ def make_scenario(
     assert model is not None
     assert device is not None
     assert software is not None
+    assert plan is not None
     phase = phase or _phase(model, input, output, context)
     if phase == "decode" and context is None:
         context = (input or 0) + (output or 0) or DEFAULT_CONTEXT
@@ -149,6 +161,7 @@ def make_scenario(
         batch=batch,
         **{name: value for name, value in lengths.items() if name in used},
         ignored=tuple(name for name, value in lengths.items() if value and name not in used),
+        plan=plan,
         fidelity=cast(Fidelity, fidelity),
         seed=seed,
         overrides=texts,
@@ -161,6 +174,7 @@ def make_scenario(
                 **{name: value for name, value in lengths.items() if name in used},
                 "dtype": dtype,
                 "stack": None if stack is None else _name(stack),
+                "ep": ep,
                 "fidelity": fidelity,
                 "seed": seed,
             },
@@ -197,7 +211,7 @@ def _phase(model: Model, input: int | None, output: int | None, context: int | N
     return "decode"
 
 
-_COUNTS = ("batch", "input", "output", "context", "seed")
+_COUNTS = ("batch", "input", "output", "context", "ep", "seed")
 _TEXTS = ("dtype", "stack", "fidelity", "phase")
 
 

@@ -277,10 +277,13 @@ class Result:
     ops: tuple[OpUse, ...]
     memory: MemoryUse
     roof: Roof
+    devices: int = 1
+    """Devices that the run is on, all equal; the operators, memory and roof are those of one, the
+    slowest where they differ."""
     model_flops: Flops
-    """FLOP that the model needs, whatever ran."""
+    """FLOP that the model needs on all devices, whatever ran."""
     model_bytes: Bytes
-    """Weights and cache that the model must read once."""
+    """Weights and cache that all devices must read once."""
     phases: tuple[Phase, ...] = ()
     experts: tuple[ExpertUse, ...] = ()
     """One per phase of a model with MoE layers."""
@@ -316,18 +319,18 @@ class Result:
 
     @property
     def mfu(self) -> float | None:
-        """Model FLOP/s over the dense peak of the model's number format."""
+        """Model FLOP/s over the dense peak of the model's number format, all devices together."""
         peak = dict(self.roof.compute).get(self.dtype)
         if not peak or self.latency <= 0:
             return None
-        return self.model_flops / self.latency / peak
+        return self.model_flops / self.latency / peak / self.devices
 
     @property
     def mbu(self) -> float | None:
         """Bytes that the model must read over what the memory could deliver in that time."""
         if self.latency <= 0:
             return None
-        return self.model_bytes / self.latency / self.roof.bandwidth
+        return self.model_bytes / self.latency / self.roof.bandwidth / self.devices
 
     def to_dict(self) -> dict[str, Any]:
         """Fields and derived rates in base units; absent is None, never NaN or infinity."""

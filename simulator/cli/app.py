@@ -53,7 +53,9 @@ On = Annotated[str, typer.Option("--on", metavar="HW", help="Accelerator: a name
 Workload = Annotated[
     str, typer.Argument(metavar="WORKLOAD", help="Model: a name, a YAML file or a config.json.")
 ]
-Batch = Annotated[int, typer.Option("--batch", help="Sequences (or images) at once.")]
+Batch = Annotated[
+    int, typer.Option("--batch", help="Sequences (or images) at once, over all devices.")
+]
 Input = Annotated[
     int | None, typer.Option("--input", help="Prompt tokens per sequence; 2,048 by default.")
 ]
@@ -165,6 +167,10 @@ def run(
     context: Context = None,
     dtype: Dtype = None,
     stack: StackName = None,
+    ep: Annotated[
+        int | None,
+        typer.Option("--ep", min=1, help="Expert-parallel ranks, one device each; 1 by default."),
+    ] = None,
     fidelity: FidelityOption = FidelityChoice.cohort,
     seed: Seed = 0,
     overrides: Overrides = None,
@@ -190,6 +196,7 @@ def run(
             context=context,
             dtype=dtype,
             stack=stack,
+            ep=ep,
             fidelity=fidelity.value,
             seed=seed,
             overrides=tuple(overrides or ()),

@@ -57,6 +57,8 @@ class Choice:
     """Rate of the pipe that the units share."""
     again: Bytes
     """What the launch reads from the memory more than once."""
+    time: Seconds = 0.0
+    """Seconds by the closed form, where candidates were ranked."""
 
 
 Rereads = Callable[[Ints, Ints], Floats]
@@ -122,6 +124,7 @@ def rank(
                     compute=float(compute[i]),
                     bandwidth=float(rate[at]),
                     again=float(more[at]),
+                    time=time,
                 )
                 best[i] = time, choice
     ranked = sorted(best.values(), key=lambda entry: (entry[0], entry[1].index))

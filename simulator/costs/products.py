@@ -6,6 +6,7 @@ functions of an operator and a target. Never touches a clock.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
@@ -198,9 +199,13 @@ def _plan(
     )
 
 
-TILES_TRIED = 3
-"""Tiles of a grouped product that are simulated: unlike experts make the closed form of equal
-tiles a guess, off by a percent or two, so the best three are told apart by events."""
+TILES_KEPT, TILES_TRIED = 10, 3
+"""Tiles of a grouped product that are ranked, and that are simulated: unlike experts make the
+closed form of equal tiles a guess, off by a percent or two, so some are told apart by events."""
+
+ALIKE = 1.01
+"""Tiles that take at most so many times the least are as good; the largest of them goes first, as
+libraries prefer it, and as it takes the fewest events."""
 
 
 def plan_grouped(op: GroupedMatmul, target: Target) -> tuple[KernelPlan, ...]:
@@ -242,8 +247,11 @@ def plan_grouped(op: GroupedMatmul, target: Target) -> tuple[KernelPlan, ...]:
         steps=depth // library.k,
         extra=np.zeros(len(tiles)),
         again=partial(walk.again, target),
-        keep=TILES_TRIED,
+        keep=TILES_KEPT,
     )
+    least = ALIKE * ranked[0].time
+    ranked.sort(key=lambda best: (best.time > least, tiles[best.index] * (best.time <= least)))
+    ranked = ranked[:TILES_TRIED]
     tried = [
         replace(best, units=units)
         for best in ranked
@@ -269,23 +277,35 @@ def _unit_counts(tiles: int, units: int) -> list[int]:
     return [max(1, -(-tiles // waves)) for waves in range(least, least + 3)]
 
 
+GRAIN = 1024.0
+"""Parts of a byte that the loads of an expert's tiles are whole numbers of: then sums of them are
+exact, and units that have loaded as much by different ways are in one state again."""
+
+
+def _grained(size: Bytes) -> Bytes:
+    return math.ceil(size * GRAIN) / GRAIN
+
+
 def _grouped_kernel(op: GroupedMatmul, target: Target, library: _Library, best: Choice) -> Kernel:
     """The queue of expert tiles for one choice; what it reads again is shared among all tiles."""
     demand = op.demand()
     once = demand.read + demand.weights
     scale = 1.0 + best.again / once if once else 1.0
-    per_row: Bytes = scale * demand.read / max(1, op.rows)
-    per_expert: Bytes = scale * demand.weights / max(1, op.active)
     tile_m, columns = int(library.m[best.index]), -(-op.n // int(library.n[best.index]))
+    beside = columns * best.slabs
+    per_row = _grained(scale * demand.read / max(1, op.rows) / beside)
+    stored = _grained(demand.written / max(1, op.rows) / beside)
+    per_expert = _grained(scale * demand.weights / max(1, op.active) / beside)
     classes: list[TileClass] = []
     known: dict[int, tuple[int, int]] = {}
     for count in sorted(set(filter(None, op.counts))):
-        entries = -(-count // tile_m) * columns * best.slabs
+        tall = -(-count // tile_m)
+        entries = tall * beside
         known[count] = (entries, len(classes))
         classes.append(
             TileClass(
-                load=(per_row * count + per_expert) / entries,
-                store=demand.written / op.rows * count / entries,
+                load=(per_row * count + per_expert) / tall,
+                store=stored * count / tall,
                 compute=best.compute / best.slabs,
                 flops=2.0 * op.n * op.k * count / entries,
             )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from math import inf, nextafter
 
 from simpy import Event, Timeout
 
@@ -20,59 +21,66 @@ IDLE = -1  # in place of a class: the unit has no tile
 
 
 class Cohort:
-    """``count`` units in one state: what they wait for and the class that they compute next."""
+    """``count`` units in one state: when their tile is done, and the class that they compute next.
 
-    __slots__ = ("count", "following", "pending", "process")
+    Its load ends when the pipe says so. The end of its compute is known from the start, so it
+    becomes an event only where it comes after the load.
+    """
+
+    __slots__ = ("count", "done", "following", "process")
 
     def __init__(
-        self, process: KernelProcess, current: int, following: int, count: int, pending: int
+        self, process: KernelProcess, current: int, following: int, count: int, done: Seconds
     ) -> None:
         self.process = process
         self.following = following
         self.count = count
-        self.pending = pending
+        self.done = done
 
     def arrived(self) -> None:
         """The next tile is in the buffer."""
-        if self.pending == 1:
+        if self.process.instant.env.now >= self.done:
             self.process.ready(self.following, self.count)
         else:
-            self.pending = 1
+            self.wait()
+
+    def wait(self) -> None:
+        """Be woken when the current tile is done."""
+        env = self.process.instant.env
+        now, done = env.now, self.done
+        delay = done - now
+        if now + delay != done:  # the clock shall show that very time
+            delay = nextafter(delay, inf if now + delay < done else 0.0)
+        Timeout(env, delay).callbacks.append(self.computed)
 
     def computed(self, _: Event) -> None:
-        """The current tile is done."""
-        if self.pending == 1:
-            if self.process.ready(self.following, self.count):
-                self.process.instant.settle()
-        else:
-            self.pending = 1
+        """The current tile is done, and the next one has been there before."""
+        if self.process.ready(self.following, self.count):
+            self.process.instant.settle()
 
 
 class RecordedCohort(Cohort):
-    """A cohort that records its load and its compute as they end."""
+    """A cohort that records its compute as it begins and its load as it ends."""
 
-    __slots__ = ("current", "start")
+    __slots__ = ("start",)
 
     def __init__(
-        self, process: KernelProcess, current: int, following: int, count: int, pending: int
+        self, process: KernelProcess, current: int, following: int, count: int, done: Seconds
     ) -> None:
-        super().__init__(process, current, following, count, pending)
-        self.current = current
+        super().__init__(process, current, following, count, done)
         self.start = process.instant.env.now
+        if current != IDLE:
+            self._record("units", current, done)
 
     def arrived(self) -> None:
-        self._record("pipe", self.following)
+        self._record("pipe", self.following, self.process.instant.env.now)
         super().arrived()
 
-    def computed(self, event: Event) -> None:
-        self._record("units", self.current)
-        super().computed(event)
-
-    def _record(self, resource: str, tile_class: int) -> None:
+    def _record(self, resource: str, tile_class: int, end: Seconds) -> None:
         process = self.process
         assert process.recorder is not None
         task = f"{process.kernel.name}[{tile_class}]"
-        process.recorder.add(resource, task, self.start, process.instant.env.now, self.count)
+        process.recorder.add(resource, task, self.start, end, self.count)
 
 
 class KernelProcess:
@@ -212,13 +220,15 @@ class KernelProcess:
         units = self.kernel.units
         if self._left > units and ready.get(self._class) == units and self._leaps and self._leap():
             return
-        env, lane, single = self._env, self._lane, self._single
+        lane, single = self._lane, self._single
         now = self._pipe.advance()
         for current in sorted(ready) if len(ready) > 1 else ready:
             units = ready[current]
             computing = current != IDLE
+            done = now
             if computing:
                 time = self._times[current]
+                done += time
                 self.computing += units * time
             else:
                 self.end = now
@@ -229,21 +239,18 @@ class KernelProcess:
             else:
                 taken = self._take(units)
             for following, count in taken:
-                if following != IDLE:
-                    size, pending = self._loads[following], computing + 1
-                elif computing:
-                    pending = 1
-                else:
+                loading = following != IDLE
+                if not loading and not computing:
                     self._idle += count
                     break
                 cohorts, members = (count, 1) if single else (1, count)
-                self.events += pending * cohorts
+                self.events += (loading + computing) * cohorts
                 for _ in range(cohorts):
-                    cohort = self._cohort(self, current, following, members, pending)
-                    if computing:
-                        Timeout(env, time).callbacks.append(cohort.computed)
-                    if following != IDLE:
-                        lane.add(size, cohort)
+                    cohort = self._cohort(self, current, following, members, done)
+                    if loading:
+                        lane.add(self._loads[following], cohort)
+                    else:
+                        cohort.wait()
         if self._idle == self.kernel.units and not self._future and self._drained is not None:
             self._drained()
 

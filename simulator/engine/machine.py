@@ -44,6 +44,10 @@ class CommandProcessor:
         self._reachable: Seconds = 0.0
         self.end: Seconds = 0.0
 
+    def wait(self, until: Seconds) -> None:
+        """Start nothing before ``until``."""
+        self._reachable = max(self._reachable, until)
+
     def execute(self, duration: Seconds) -> Seconds:
         """Run the next kernel for ``duration`` seconds; returns its start."""
         policy = self._policy

@@ -43,6 +43,12 @@ class Volume:
     handled: int
 
 
+def mean(volumes: Sequence[Volume]) -> Volume:
+    """What each rank would move if all moved as much."""
+    sums = {name: sum(getattr(volume, name) for volume in volumes) for name in Volume.__slots__}
+    return Volume(**{name: round(total / len(volumes)) for name, total in sums.items()})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Traffic:
     """The routed rows of one layer, by where their tokens live and where their experts are."""
@@ -119,15 +125,21 @@ class Traffic:
 def traffic(
     assignments: Iterable[Assignment],
     placement: ExpertPlacement,
-    tokens: Sequence[int],
+    tokens: Sequence[Sequence[int]],
     *,
+    part: int = 0,
     domain: int | None = None,
 ) -> Traffic:
-    """Count what travels when rank r has the next ``tokens[r]`` tokens of the batch."""
+    """Count what travels in one part of a batch.
+
+    The batch has first the ``tokens[0][0]`` tokens of the first part on rank 0, then those of its
+    other parts, then those of rank 1.
+    """
     ranks = placement.ranks
     size = min(domain or ranks, ranks)
     domains = -(-ranks // size)
-    ends = np.cumsum(np.asarray(tokens, dtype=np.int64))
+    held = np.asarray(tokens, dtype=np.int64)
+    ends, parts = np.cumsum(held.ravel()), held.shape[1]
     slots = len(placement.rank_of_slot)
     counts = np.zeros(slots, dtype=np.int64)
     load = np.zeros(placement.experts, dtype=np.int64)
@@ -135,23 +147,25 @@ def traffic(
     rows, visits = np.zeros_like(pairs), np.zeros((ranks, domains), dtype=np.int64)
     dropped = 0
     for some in assignments:
-        slot = placement.serve(some.token, some.expert)
+        source, of = np.divmod(np.searchsorted(ends, some.token, side="right"), parts)
+        token, expert, source = (row[of == part] for row in (some.token, some.expert, source))
+        slot = placement.serve(token, expert)
         host = placement.rank_of_slot[slot]
-        source = np.searchsorted(ends, some.token, side="right")
         counts += np.bincount(slot, minlength=slots)
-        load += some.counts
+        load += np.bincount(expert, minlength=placement.experts)
         pairs += np.bincount(source * ranks + host, minlength=ranks * ranks).reshape(ranks, ranks)
         dropped += some.dropped
         met = np.zeros((some.tokens, domains * size), dtype=np.bool_)
-        met[some.token - some.first, host] = True
-        owner = np.searchsorted(ends, np.arange(some.first, some.first + some.tokens), "right")
+        met[token - some.first, host] = True
+        numbers = np.arange(some.first, some.first + some.tokens)
+        owner = np.searchsorted(ends, numbers, "right") // parts
         begin = np.flatnonzero(np.diff(owner, prepend=-1))
         if len(begin):
-            of = owner[begin]
-            rows[of] += np.add.reduceat(met, begin, axis=0, dtype=np.int64)[:, :ranks]
+            ranked = owner[begin]
+            rows[ranked] += np.add.reduceat(met, begin, axis=0, dtype=np.int64)[:, :ranks]
             seen = met.reshape(some.tokens, domains, size).any(axis=2)
-            visits[of] += np.add.reduceat(seen, begin, axis=0, dtype=np.int64)
+            visits[ranked] += np.add.reduceat(seen, begin, axis=0, dtype=np.int64)
     return Traffic(
         domain=size, counts=counts, load=load, pairs=pairs, rows=rows, visits=visits,
-        tokens=int(ends[-1]) if len(ends) else 0, dropped=dropped,
+        tokens=int(held[:, part].sum()), dropped=dropped,
     )  # fmt: skip

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 
 from simulator.errors import CapacityError
-from simulator.models.arithmetic import kv_bytes_at, weight_bytes
+from simulator.models.arithmetic import kv_bytes_at, weight_bytes, weight_bytes_by_part
 from simulator.result import MemoryPart, MemoryUse
+from simulator.specs.plan import Plan
 from simulator.specs.precision import number_format
 from simulator.specs.scenario import Scenario
 from simulator.specs.workload import DenseFFN, MoE, Transformer, UNet
@@ -19,9 +20,14 @@ _LOGIT = 4.0  # bytes of one fp32 logit
 
 
 def memory_use(scenario: Scenario) -> MemoryUse:
-    """Weights, cache, live activations and the runtime of one device that holds everything."""
-    model, batch = scenario.model, scenario.batch
-    parts = [MemoryPart(name="weights", bytes=weight_bytes(model), formula="every weight once")]
+    """Weights, cache, live activations and the runtime of the device with most sequences.
+
+    Expert-parallel ranks have all weights but those of the routed experts, of which they have
+    their slots, and room for the rows that they exchange.
+    """
+    model, plan = scenario.model, scenario.plan
+    batch = -(-scenario.batch // plan.ep)
+    parts = [_weights(scenario)]
     if isinstance(model, Transformer):
         tokens = scenario.context or (scenario.input or 0) + (scenario.output or 0)
         new = scenario.input if scenario.phase in ("prefill", "generate") else 1
@@ -35,6 +41,8 @@ def memory_use(scenario: Scenario) -> MemoryUse:
             )
         )
         parts.append(_transformer_activations(model, batch, new))
+        if plan.ep > 1:
+            parts.append(_exchange_buffers(model, plan, batch * new))
     else:
         parts.append(_unet_activations(model, batch))
     parts.append(
@@ -45,6 +53,36 @@ def memory_use(scenario: Scenario) -> MemoryUse:
         )
     )
     return MemoryUse(parts=tuple(parts), capacity=scenario.hardware.dram.capacity)
+
+
+def _weights(scenario: Scenario) -> MemoryPart:
+    model, ep = scenario.model, scenario.plan.ep
+    whole = weight_bytes(model)
+    copies = scenario.plan.redundant_experts
+    if ep == 1 and not copies:
+        return MemoryPart(name="weights", bytes=whole, formula="every weight once")
+    assert isinstance(model, Transformer), "only language models have experts"
+    routed = weight_bytes_by_part(model)["experts"]
+    experts = next(layer.ffn.experts for layer in model.layers() if isinstance(layer.ffn, MoE))
+    slots = (experts + copies) // ep
+    return MemoryPart(
+        name="weights",
+        bytes=whole - routed + routed * slots / experts,
+        formula=f"{slots:,} of {experts:,} experts in each MoE layer, every other weight",
+    )
+
+
+def _exchange_buffers(model: Transformer, plan: Plan, tokens: int) -> MemoryPart:
+    """Room for the most rows that may come: every token of every rank, to go and to come back."""
+    net = next(layer.ffn for layer in model.layers() if isinstance(layer.ffn, MoE))
+    rows = tokens * min(plan.ep * net.top_k, net.experts + plan.redundant_experts)
+    sent = plan.dispatch or model.weight_format("experts")
+    each = sum(number_format(name).bytes(model.hidden) for name in (sent, plan.combine))
+    return MemoryPart(
+        name="exchange buffers",
+        bytes=rows * each,
+        formula=f"{rows:,} rows x {each:,.0f} B there and back",
+    )
 
 
 def _transformer_activations(model: Transformer, batch: int, new: int) -> MemoryPart:
@@ -91,7 +129,8 @@ def require_fit(scenario: Scenario, use: MemoryUse) -> None:
     name, model = scenario.hardware.name, scenario.model
     parts = ", ".join(f"{part.name} {_gb(part.bytes)}" for part in use.parts if part.bytes)
     lines = [
-        f"{model.name} does not fit on 1 x {name}: it needs {_gb(use.total)} ({parts}) of "
+        f"{model.name} does not fit on {scenario.plan.ep} x {name}: it needs {_gb(use.total)}"
+        f"{' on each' if scenario.plan.ep > 1 else ''} ({parts}) of "
         f"{_gb(use.capacity)}, {_gb(use.total - use.capacity)} short"
     ]
     sizes = {part.name: part.bytes for part in use.parts}

@@ -40,7 +40,7 @@ def build_graph(model: Transformer, step: Step, shares: Shares | None = None) ->
     ``step.seed``. A rank without tokens only serves its experts.
     """
     if shares is None:
-        alone = Dispatch(Plan(), (step.tokens,), step.seed, domain=1, per_rank=True)
+        alone = Dispatch(Plan(), ((step.tokens,),), step.seed)
 
         def shares(net: MoE, layer: int) -> Share:
             return alone.routed(net, layer).shares[0]

@@ -42,8 +42,6 @@ def experts(model: Transformer, net: MoE, step: Step, share: Share) -> Iterator[
     """The experts of one layer on one rank: what its tokens need and what its slots get."""
     rows, hidden = step.tokens, model.hidden
     operand = operand_format(model, "experts")
-    weight = model.weight_format("experts")
-    received = sum(share.counts)
     if rows:
         yield Matmul(
             name="moe.router",
@@ -63,6 +61,26 @@ def experts(model: Transformer, net: MoE, step: Step, share: Share) -> Iterator[
             format="fp32",
         )
     yield from _exchange(model, net, step, share, "dispatch", step.dispatch or operand)
+    if sum(share.counts):
+        yield from _routed(model, net, share)
+    yield from _exchange(model, net, step, share, "combine", step.combine)
+    if net.shared_experts and rows:
+        shared = DenseFFN(width=net.shared_width, gated=net.gated, activation=net.activation)
+        yield from dense(model, shared, "moe.shared", "shared_experts", rows)
+        yield Pointwise(
+            name="moe.join",
+            function="add",
+            rows=rows,
+            cols=hidden,
+            format=model.activation_format,
+        )
+
+
+def _routed(model: Transformer, net: MoE, share: Share) -> Iterator[Op]:
+    """The rows of the rank's slots through its experts."""
+    hidden, received = model.hidden, sum(share.counts)
+    operand = operand_format(model, "experts")
+    weight = model.weight_format("experts")
     # Rows are quantised once per token and copied in expert order.
     yield Pointwise(
         name="moe.permute",
@@ -115,17 +133,6 @@ def experts(model: Transformer, net: MoE, step: Step, share: Share) -> Iterator[
         format=model.activation_format,
         written_rows=share.arrived,
     )
-    yield from _exchange(model, net, step, share, "combine", step.combine)
-    if net.shared_experts and rows:
-        shared = DenseFFN(width=net.shared_width, gated=net.gated, activation=net.activation)
-        yield from dense(model, shared, "moe.shared", "shared_experts", rows)
-        yield Pointwise(
-            name="moe.join",
-            function="add",
-            rows=rows,
-            cols=hidden,
-            format=model.activation_format,
-        )
 
 
 def _exchange(
@@ -149,6 +156,7 @@ def _exchange(
             experts=share.slots,
             format=name,
             row=number_format(name).bytes(model.hidden),
+            units=step.exchange_units,
             near=volume.near,
             crossing=volume.crossing,
             far=volume.far,

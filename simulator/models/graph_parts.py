@@ -33,6 +33,8 @@ class Step:
     ranks: int = 1
     """Ranks among which experts are spread; the step is that of one of them."""
     exchange: Literal["ht", "ll"] = "ht"
+    exchange_units: int = 0
+    """Compute units that move rows in the throughput form."""
     dispatch: str | None = None
     """Format of rows on their way to the experts; None: that of the experts' operands."""
     combine: str = "bf16"

@@ -30,6 +30,8 @@ class Exchange(Op):
     """Slots of experts over all ranks."""
     format: str
     row: Bytes
+    units: int = 0
+    """Compute units that move rows in the throughput form; 0: as many as it takes."""
     near: int
     crossing: int
     far: int

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
+
+from simulator.registry import Registry
 
 
 def longest_first(jobs: Iterable[tuple[int, int]], units: int) -> int:
@@ -34,3 +36,38 @@ def longest_first(jobs: Iterable[tuple[int, int]], units: int) -> int:
                 heappush(free, end)
             left -= taken
     return max(free)
+
+
+ExpertOrder = Callable[[Sequence[int]], list[int]]
+"""From the rows of each expert to the experts in the order in which a launch takes them."""
+
+EXPERT_ORDERS: Registry[ExpertOrder] = Registry("expert order", group="tilecast.expert_orders")
+
+
+@EXPERT_ORDERS.register("expert")
+def in_expert_order(rows: Sequence[int]) -> list[int]:
+    """As they are numbered: what grouped kernels do."""
+    return list(range(len(rows)))
+
+
+@EXPERT_ORDERS.register("longest_first")
+def fullest_first(rows: Sequence[int]) -> list[int]:
+    """The fullest expert first, so that no long tile comes last (Graham 1969).
+
+    >>> fullest_first([3, 0, 7, 3])
+    [2, 0, 3, 1]
+    """
+    return sorted(range(len(rows)), key=lambda expert: -rows[expert])
+
+
+@EXPERT_ORDERS.register("by_class")
+def by_class(rows: Sequence[int]) -> list[int]:
+    """Experts with as many rows one after another, in the order in which each number first comes.
+
+    >>> by_class([3, 0, 7, 3])
+    [0, 3, 1, 2]
+    """
+    first: dict[int, int] = {}
+    for expert, count in enumerate(rows):
+        first.setdefault(count, expert)
+    return sorted(range(len(rows)), key=lambda expert: first[rows[expert]])

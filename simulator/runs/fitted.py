@@ -14,6 +14,7 @@ from simulator.engine.execute import Memo, look_up
 from simulator.mapping.kernel import Kernel
 from simulator.ops.op import GraphSegment, OpGraph
 from simulator.result import Bound
+from simulator.runs.line import Line
 from simulator.specs.scenario import Fidelity, Scenario
 from simulator.specs.stack import Stack
 from simulator.tables.alone import Alone
@@ -68,11 +69,13 @@ def within_gap(seconds: Seconds, stack: Stack) -> Seconds:
     return max(seconds - stack.launch.gap, seconds / 2)
 
 
-def busy(
-    plan: KernelPlan, known: Alone | None, makespan: Seconds, target: Target
-) -> dict[str, Seconds]:
-    """Seconds that units, memory, cache and launch are busy: as the fitted model has it, where
-    there is one, none of them beyond the kernel's own time."""
+def busy(line: Line, target: Target) -> dict[str, Seconds]:
+    """Seconds that units, memory, cache, links and launch are busy: as the fitted model has it,
+    where there is one, none of them beyond the line's own time."""
+    known, plan, time = line.priced.known, line.priced.plan, line.time
+    if plan is None:
+        latency = min(line.priced.exchange[0], time)
+        return {"link": time - latency, "latency": latency}
     kernel = plan.kernel
     if known is None:
         parts = {"compute": kernel.compute / target.units, "latency": kernel.fixed}
@@ -80,8 +83,8 @@ def busy(
         if kernel.bandwidth < target.bandwidth:
             parts["cache"] = kernel.pipe_bytes / kernel.bandwidth
         return parts
-    parts = {part: min(known.parts.get(part, 0.0), makespan) for part in RESOURCES}
-    gap = max(known.seconds - makespan, 0.0)
+    parts = {part: min(known.parts.get(part, 0.0), time) for part in RESOURCES}
+    gap = max(known.seconds - time, 0.0)
     idle = max(known.parts.get("latency", 0.0) - gap, 0.0)
-    parts["latency"] = min(idle, makespan - max(parts.values()))
+    parts["latency"] = min(idle, time - max(parts.values()))
     return parts

@@ -1,7 +1,8 @@
-"""One forward pass, one decode step, or a whole batch of requests, on one device.
+"""One forward pass, one decode step, or a whole batch of requests, on one device or on a group of
+expert-parallel ranks.
 
-Builds the operator graph, maps it to kernels, runs them, and gathers the Result. Holds no cost
-formula and no event of its own.
+Builds the operator graphs, has them run, and gathers the Result. Holds no cost formula and no
+event of its own.
 """
 
 from __future__ import annotations
@@ -9,21 +10,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simulator.costs.bounds import bounds
-from simulator.costs.lower import alternatives, lower
-from simulator.costs.plan import KernelPlan
 from simulator.costs.target import Target
-from simulator.engine.execute import Memo, Segment, StreamRun, run_stream
-from simulator.engine.machine import CommandProcessor, LaunchPolicy
+from simulator.engine.execute import Memo
 from simulator.mapping.placement import memory_use, require_fit
 from simulator.models.arithmetic import weight_bytes_by_part
-from simulator.models.graph import Step, build_graph
+from simulator.models.graph import Step
 from simulator.models.graph_unet import build_unet_graph
-from simulator.ops.op import Op, OpGraph
+from simulator.ops.exchange import Exchange
 from simulator.result import (
     Basis,
     Bound,
@@ -36,31 +32,19 @@ from simulator.result import (
     RunProvenance,
     breakdown,
 )
-from simulator.runs.fitted import busy, fastest, fused, held
+from simulator.runs.experts import routed_pass
+from simulator.runs.fitted import busy, fused
+from simulator.runs.line import Line
+from simulator.runs.passes import Pass, one_device
 from simulator.runs.provenance import numbers_behind, weakest
 from simulator.specs.scenario import Scenario
-from simulator.specs.stack import Stack
-from simulator.specs.workload import Model, MoE, Transformer
-from simulator.tables.alone import Alone, alone
+from simulator.specs.workload import Model, Transformer
 from simulator.units import Seconds
 from simulator.version import __version__
 
 DECODE_SAMPLES = 9
 """Contexts at which the decode steps of a ``generate`` run are simulated; between them the step
 time is taken as linear in the context, which it is but for steps of split and tile."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pass:
-    """One simulated pass through the graph, and how many times the run makes it."""
-
-    phase: str
-    weight: float
-    graph: OpGraph
-    plans: dict[Op, KernelPlan]
-    fitted: dict[Op, Alone | None]
-    stream: StreamRun
-    bounds: Bounds
 
 
 def run_inference(scenario: Scenario, memo: Memo | None = None) -> Result:
@@ -73,20 +57,20 @@ def run_inference(scenario: Scenario, memo: Memo | None = None) -> Result:
     require_fit(scenario, use)
     target = Target(accelerator=scenario.hardware, stack=scenario.stack)
     known = Memo() if memo is None else memo
-    passes = [
-        _simulate(phase, weight, graph, target, scenario, known)
-        for phase, weight, graph in _graphs(scenario)
-    ]
-    latency = sum(one.weight * one.stream.latency for one in passes)
+    passes = list(_passes(scenario, target, known))
+    latency = sum(one.weight * one.latency for one in passes)
     ops = tuple(_gather(passes, target))
     matrix = _main_format(ops, scenario)
-    demands = [(one.weight, one.graph.total()) for one in passes]
-    products = [op for op in ops if op.kind not in ("pointwise", "launch")]
+    demands = [(one.weight, one.demand) for one in passes]
+    products = [op for op in ops if op.roof and op.kind != "pointwise"]
     formats = sorted({op.format for op in products})
     efficiency = scenario.stack.matmul.efficiency
-    fitted = [known for one in passes for known in one.fitted.values()]
+    priced = [line.priced for one in passes for line in one.lines]
     behind = numbers_behind(
-        scenario, formats, filter(None, fitted), tiled=any(known is None for known in fitted)
+        scenario,
+        formats,
+        filter(None, (entry.known for entry in priced)),
+        tiled=any(entry.known is None and entry.plan is not None for entry in priced),
     )
     rent = scenario.hardware.price.rent if scenario.hardware.price else None
     image = scenario.phase == "denoise"
@@ -122,8 +106,12 @@ def run_inference(scenario: Scenario, memo: Memo | None = None) -> Result:
         model_flops=sum(weight * demand.flops for weight, demand in demands),
         model_bytes=sum(weight * (demand.weights + demand.kv_read) for weight, demand in demands),
         phases=_phases(passes, scenario),
-        cost=None if rent is None else rent / 3600 * latency,
-        events=sum(one.stream.events for one in passes),
+        experts=tuple(
+            {one.phase: one.experts for one in passes if one.experts is not None}.values()
+        ),
+        devices=scenario.plan.ep,
+        cost=None if rent is None else rent / 3600 * latency * scenario.plan.ep,
+        events=sum(one.events for one in passes),
         warnings=(*_warnings(scenario), *_without_effect(scenario, behind)),
         provenance=RunProvenance(
             version=__version__,
@@ -151,29 +139,35 @@ def _yield(scenario: Scenario) -> int:
     return count
 
 
-def _graphs(scenario: Scenario) -> Iterator[tuple[str, float, OpGraph]]:
-    """(phase, how often, graph) of each pass that is simulated."""
-    model, batch, seed = scenario.model, scenario.batch, scenario.seed
+def _passes(scenario: Scenario, target: Target, memo: Memo) -> Iterator[Pass]:
+    """Each pass that is simulated, with how often the run makes it."""
+    model = scenario.model
     if not isinstance(model, Transformer):
-        yield "denoise", float(model.steps), build_unet_graph(model, batch)
+        graph = fused(build_unet_graph(model, scenario.batch), scenario.stack)
+        yield one_device("denoise", float(model.steps), graph, target, scenario, memo)
         return
+    for phase, weight, step in _steps(scenario):
+        yield routed_pass(phase, weight, step, target, scenario, memo)
+
+
+def _steps(scenario: Scenario) -> Iterator[tuple[str, float, Step]]:
+    """(phase, how often, what is processed) of each pass of a language model."""
+    batch, seed = scenario.batch, scenario.seed
     if scenario.phase in ("prefill", "generate"):
         assert scenario.input is not None
-        step = Step(batch=batch, new=scenario.input, context=scenario.input, seed=seed)
-        yield "prefill", 1.0, build_graph(model, step)
+        yield (
+            "prefill",
+            1.0,
+            Step(batch=batch, new=scenario.input, context=scenario.input, seed=seed),
+        )
     if scenario.phase == "decode":
         assert scenario.context is not None
-        yield (
-            "decode",
-            1.0,
-            build_graph(model, Step(batch=batch, new=1, context=scenario.context, seed=seed)),
-        )
+        yield "decode", 1.0, Step(batch=batch, new=1, context=scenario.context, seed=seed)
     if scenario.phase == "generate":
         assert scenario.input is not None
         assert scenario.output is not None
         for context, weight in decode_samples(scenario.input, scenario.output - 1):
-            step = Step(batch=batch, new=1, context=context, seed=seed)
-            yield "decode", weight, build_graph(model, step)
+            yield "decode", weight, Step(batch=batch, new=1, context=context, seed=seed)
 
 
 def decode_samples(prompt: int, steps: int) -> list[tuple[int, float]]:
@@ -198,58 +192,12 @@ def decode_samples(prompt: int, steps: int) -> list[tuple[int, float]]:
     return [(prompt + int(i), float(w)) for i, w in zip(chosen, weights, strict=True)]
 
 
-def _simulate(
-    phase: str, weight: float, graph: OpGraph, target: Target, scenario: Scenario, memo: Memo
-) -> _Pass:
-    graph = fused(graph, scenario.stack)
-    plans: dict[Op, KernelPlan] = {}
-    fitted: dict[Op, Alone | None] = {}
-    for segment in graph.segments:
-        for op in segment.ops:
-            if op not in plans:
-                known = alone(op, target)
-                if known is None:
-                    plan = fastest(alternatives(op, target), scenario.fidelity, memo)
-                else:
-                    plan = lower(op, target)
-                    plan = replace(plan, kernel=held(plan.kernel, known, scenario, memo))
-                plans[op], fitted[op] = plan, known
-    segments = [
-        Segment(
-            name=segment.name,
-            repeat=segment.repeat,
-            kernels=tuple(plans[op].kernel for op in segment.ops),
-        )
-        for segment in graph.segments
-    ]
-    launch = launch_policy(scenario.stack)
-    stream = run_stream(segments, launch, mode=scenario.fidelity, memo=memo)
-    limits = {op: bounds(plan.kernel) for op, plan in plans.items()}
-    ends = []
-    for side in (0, 1):
-        processor = CommandProcessor(launch)
-        for segment in graph.segments:
-            for _ in range(segment.repeat):
-                for op in segment.ops:
-                    processor.execute(limits[op][side])
-        ends.append(processor.end)
-    return _Pass(
-        phase=phase,
-        weight=weight,
-        graph=graph,
-        plans=plans,
-        fitted=fitted,
-        stream=stream,
-        bounds=Bounds(lower=ends[0], upper=ends[1]),
-    )
-
-
 UNFITTED = 0.5, 2.0
 """Factors of the 80 % interval of an operator that no fit covers, such as a kind that was never
 measured: a plain roofline is off by a factor of two as often as not."""
 
 
-def _interval(passes: list[_Pass]) -> Interval:
+def _interval(passes: list[Pass]) -> Interval:
     """The 80 % interval of the latency, from those of its operators.
 
     Errors of one family have one cause, the library, so they are added as they stand; errors of
@@ -257,76 +205,67 @@ def _interval(passes: list[_Pass]) -> Interval:
     """
     off: dict[str, list[float]] = {}
     for one in passes:
-        for segment, runs in zip(one.graph.segments, one.stream.kernels, strict=True):
-            for op, run in zip(segment.ops, runs, strict=True):
-                known = one.fitted[op]
-                family = "" if known is None else known.family
-                low, high = UNFITTED if known is None else (known.lower, known.upper)
-                time = one.weight * segment.repeat * run.makespan
-                ends = off.setdefault(family, [0.0, 0.0])
-                ends[0] += time * (1 - low)
-                ends[1] += time * (high - 1)
-    latency = sum(one.weight * one.stream.latency for one in passes)
+        for line in one.lines:
+            known = line.priced.known
+            family = "" if known is None else known.family
+            low, high = UNFITTED if known is None else (known.lower, known.upper)
+            time = one.weight * line.count * line.time
+            ends = off.setdefault(family, [0.0, 0.0])
+            ends[0] += time * (1 - low)
+            ends[1] += time * (high - 1)
+    latency = sum(one.weight * one.latency for one in passes)
     below, above = (math.hypot(*(ends[side] for ends in off.values())) for side in (0, 1))
     return Interval(lower=max(latency - below, 0.0), upper=latency + above)
 
 
-def launch_policy(stack: Stack) -> LaunchPolicy:
-    """How the stack's launches reach the device."""
-    launch = stack.launch
-    if stack.mode == "graph":
-        return LaunchPolicy(mode="graph", gap=launch.gap, first=launch.graph)
-    return LaunchPolicy(mode="eager", host=launch.host, gap=launch.gap)
-
-
-def _gather(passes: list[_Pass], target: Target) -> Iterator[OpUse]:
+def _gather(passes: list[Pass], target: Target) -> Iterator[OpUse]:
     """Operators of all passes by name and shape, longest first; then the time between kernels."""
     times: dict[tuple[str, str], dict[str, float]] = {}
-    plans: dict[tuple[str, str], tuple[Op, KernelPlan]] = {}
-    gaps = launches = 0.0
+    first: dict[tuple[str, str], Line] = {}
+    between = launches = 0.0
+    several = len({one.phase for one in passes}) > 1
     for one in passes:
-        gaps += one.weight * (one.stream.latency - sum(one.stream.durations))
-        launches += one.weight * len(one.stream.durations)
-        for segment, runs in zip(one.graph.segments, one.stream.kernels, strict=True):
-            for op, run in zip(segment.ops, runs, strict=True):
-                plan = one.plans[op]
-                key = (op.name, one.phase if len({p.phase for p in passes}) > 1 else "")
-                plans.setdefault(key, (op, plan))
-                many = one.weight * segment.repeat
-                line = times.setdefault(key, dict.fromkeys(_SUMS, 0.0))
-                line["count"] += many
-                line["time"] += many * run.makespan
-                for part, time in busy(plan, one.fitted[op], run.makespan, target).items():
-                    line[part] += many * time
-                line["flops"] += many * plan.kernel.flops
-                line["bytes"] += many * plan.kernel.pipe_bytes
+        between += one.weight * one.between
+        launches += one.weight * one.launches
+        for line in one.lines:
+            key = (line.priced.op.name, one.phase if several else "")
+            first.setdefault(key, line)
+            many = one.weight * line.count
+            sums = times.setdefault(key, dict.fromkeys(_SUMS, 0.0))
+            sums["count"] += many
+            sums["time"] += many * line.time
+            for part, time in busy(line, target).items():
+                sums[part] += many * time
+            if line.priced.plan is not None:
+                sums["flops"] += many * line.priced.kernel.flops
+                sums["bytes"] += many * line.priced.kernel.pipe_bytes
     for key in sorted(times, key=lambda key: (-times[key]["time"], key)):
-        op, plan = plans[key]
-        line = times[key]
+        op, plan, sums = first[key].priced.op, first[key].priced.plan, times[key]
         yield OpUse(
             name=" ".join(filter(None, (key[1], key[0]))),
             kind=op.kind,
-            count=round(line["count"]),
-            time=line["time"],
-            compute=line["compute"],
-            memory=line["memory"],
-            cache=line["cache"],
-            latency=line["latency"],
-            flops=line["flops"],
-            bytes=line["bytes"],
-            format=plan.format,
-            roof=plan.roof,
-            tile=str(plan.tiling),
-            units=plan.kernel.units,
+            count=round(sums["count"]),
+            time=sums["time"],
+            compute=sums["compute"],
+            memory=sums["memory"],
+            cache=sums["cache"],
+            link=sums["link"],
+            latency=sums["latency"],
+            flops=sums["flops"],
+            bytes=sums["bytes"],
+            format=op.format if isinstance(op, Exchange) else plan.format if plan else "",
+            roof=plan.roof if plan else 0.0,
+            tile=str(plan.tiling) if plan else "",
+            units=plan.kernel.units if plan else 0,
         )
-    if gaps > 0:
+    if between > 0:
         yield OpUse(
-            name="launch gaps", kind="launch", count=round(launches), time=gaps,
-            compute=0.0, memory=0.0, latency=gaps, flops=0.0, bytes=0.0, format="", roof=0.0,
+            name="launch gaps", kind="launch", count=round(launches), time=between,
+            compute=0.0, memory=0.0, latency=between, flops=0.0, bytes=0.0, format="", roof=0.0,
         )  # fmt: skip
 
 
-_SUMS = ("count", "time", "compute", "memory", "cache", "latency", "flops", "bytes")
+_SUMS = ("count", "time", "compute", "memory", "cache", "link", "latency", "flops", "bytes")
 
 
 def _main_format(ops: tuple[OpUse, ...], scenario: Scenario) -> str:
@@ -347,12 +286,12 @@ def _stored_format(model: Model) -> str:
     return max(sorted(sizes), key=lambda name: sizes[name])
 
 
-def _phases(passes: list[_Pass], scenario: Scenario) -> tuple[Phase, ...]:
+def _phases(passes: list[Pass], scenario: Scenario) -> tuple[Phase, ...]:
     if scenario.phase != "generate":
         return ()
     totals: dict[str, Seconds] = {}
     for one in passes:
-        totals[one.phase] = totals.get(one.phase, 0.0) + one.weight * one.stream.latency
+        totals[one.phase] = totals.get(one.phase, 0.0) + one.weight * one.latency
     tokens = {"prefill": float(scenario.batch * (scenario.input or 0))}
     tokens["decode"] = float(scenario.batch * ((scenario.output or 1) - 1))
     return tuple(
@@ -392,7 +331,5 @@ def _warnings(scenario: Scenario) -> Iterator[str]:
                 f"the name says {said[0]}, but the file states no quantisation; its weights are "
                 f"taken as {_stored_format(model)}: --dtype changes that"
             )
-        if any(isinstance(layer.ffn, MoE) for layer in model.layers()):
-            yield "one routing of tokens to experts is drawn and shared by all MoE layers"
     else:
         yield "text encoders and the image decoder are not included"

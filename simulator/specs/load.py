@@ -23,6 +23,7 @@ from simulator.specs.overrides import (
     parse_overrides,
     split_overrides,
 )
+from simulator.specs.plan import Plan
 from simulator.specs.rewrite import tree_of
 from simulator.specs.shape import fields_of, shape_of
 from simulator.specs.stack import Stack
@@ -110,11 +111,12 @@ def with_overrides(spec: T, overrides: Iterable[Override]) -> T:
 
 
 def overrides_by_spec(texts: Iterable[str]) -> dict[str, tuple[Override, ...]]:
-    """Texts such as ``compute.units=300``, for each of hardware, stack, system and workload.
+    """Texts such as ``compute.units=300``, for each of hardware, stack, system, workload and plan.
 
     Raises SpecError for each text that is none, or whose path fits none of them or more than one.
     """
     shapes = {prefix: shape_of(KINDS[kind].hint) for prefix, kind in PREFIXES.items()}
+    shapes["plan"] = shape_of(Plan)
     return split_overrides(parse_overrides(texts), shapes)
 
 

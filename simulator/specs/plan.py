@@ -5,10 +5,11 @@ Knows degrees and names of policies. Never touches devices, links or time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from simulator.specs.fields import Checked, Count, Natural
+from simulator.specs.hardware import Origins
 from simulator.specs.precision import FormatName
 
 
@@ -20,6 +21,7 @@ class Plan(Checked):
     weights but those of the routed experts, of which it has its slots.
     """
 
+    name: str = "plan"
     ep: Count = 1
     """Expert-parallel ranks."""
     redundant_experts: Natural = 0
@@ -40,3 +42,4 @@ class Plan(Checked):
     descriptors: Literal["hardware", "article"] = "hardware"
     """How rows of an expert are gathered: as many descriptors as the mover's limits ask for, or
     one for each expert, as an article on the MI500 series reads."""
+    provenance: Origins = field(default=(), compare=False)

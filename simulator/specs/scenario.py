@@ -10,8 +10,9 @@ from typing import Literal
 
 from simulator.errors import Fault, SpecError
 from simulator.specs.hardware import Accelerator
+from simulator.specs.plan import Plan
 from simulator.specs.stack import Stack
-from simulator.specs.workload import Model, Transformer
+from simulator.specs.workload import Model, MoE, Transformer
 
 PhaseName = Literal["prefill", "decode", "generate", "denoise"]
 Fidelity = Literal["roofline", "cohort", "tile"]
@@ -45,6 +46,7 @@ class Scenario:
     input: int | None = None
     output: int | None = None
     context: int | None = None
+    plan: Plan = field(default_factory=Plan)
     fidelity: Fidelity = "cohort"
     seed: int = 0
     overrides: tuple[str, ...] = ()
@@ -76,8 +78,27 @@ class Scenario:
             if longest > self.model.max_context:
                 fix = f"{self.model.name} was made for at most {self.model.max_context:,}"
                 faults.append(_fault("context", f"{longest:,} tokens", fix))
+        faults += self._plan_faults()
         if faults:
             raise SpecError(faults)
+
+    def _plan_faults(self) -> list[Fault]:
+        """What of the plan has nothing to work on."""
+        plan, faults = self.plan, []
+        routed = isinstance(self.model, Transformer) and any(
+            isinstance(layer.ffn, MoE) for layer in self.model.layers()
+        )
+        if plan.ep > 1 and not routed:
+            fix = "leave ep out, or take a model with experts"
+            faults.append(_fault("ep", f"{self.model.name} has no experts to spread", fix))
+        if plan.schedule == "two_batch" and self.batch < 2 * plan.ep:
+            found = f"a batch of {self.batch} leaves no two sequences to each of {plan.ep} ranks"
+            fix = f"a batch of {2 * plan.ep} or more, or another schedule"
+            faults.append(_fault("plan.schedule", found, fix))
+        if plan.ep == 1 and plan.schedule != "bulk":
+            found = f"{plan.schedule} hides exchanges, and one rank has none"
+            faults.append(_fault("plan.schedule", found, "give ep 2 or more"))
+        return faults
 
 
 def _fault(path: str, found: str, fix: str) -> Fault:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from simulator.specs.fields import Checked, Count, Share, Some
+from simulator.specs.fields import Checked, Count, Natural, Share, Some
 from simulator.specs.frozen import FrozenMap
 from simulator.specs.hardware import Origins
 from simulator.specs.precision import FormatOrDefault
@@ -103,6 +103,8 @@ class Stack(Checked):
     """Share of the peak memory bandwidth that kernels reach where the device states none."""
     matmul: MatmulLibrary
     attention: AttentionLibrary
+    exchange_units: Natural = 0
+    """Compute units that dispatch and combine of experts keep busy in their throughput form."""
     framework_memory: Reserve = 0.0
     """Bytes per device that the runtime and its libraries hold."""
     provenance: Origins = field(default=(), compare=False)

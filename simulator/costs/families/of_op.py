@@ -116,8 +116,8 @@ def _attention(op: Attention) -> Query | None:
 def _exchange(op: Exchange) -> Query:
     return _query(
         f"moe_{op.way}_{op.form}", op.format, tokens=op.tokens, hidden=op.hidden, topk=op.top_k,
-        experts=op.experts, n_gpus=op.ranks, row=op.row, near=op.near, crossing=op.crossing,
-        far=op.far, handled=op.handled,
+        experts=op.experts, n_gpus=op.ranks, sms=op.units, row=op.row, near=op.near,
+        crossing=op.crossing, far=op.far, handled=op.handled,
     )  # fmt: skip
 
 

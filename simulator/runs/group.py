@@ -1,0 +1,393 @@
+"""One pass on expert-parallel ranks: each rank's own share, met in dispatch and combine.
+
+Builds the graph of every rank, prices it, and runs the ranks as a group. Holds no cost formula
+and no event of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from simulator.costs.bounds import bounds
+from simulator.costs.exchange import links_of
+from simulator.costs.expert_queue import queued
+from simulator.costs.target import Target
+from simulator.engine.execute import Memo, look_up
+from simulator.engine.group import GroupRun, Program, Stage, run_group
+from simulator.engine.machine import CommandProcessor
+from simulator.mapping.dispatch import Dispatch, Share
+from simulator.mapping.exchange import shares
+from simulator.mapping.kernel import Kernel
+from simulator.models.graph import Step, build_graph
+from simulator.ops.exchange import Exchange
+from simulator.ops.matmul import GroupedMatmul
+from simulator.ops.op import Demand, Op
+from simulator.policies.order import EXPERT_ORDERS
+from simulator.result import Bounds
+from simulator.runs.fitted import fused
+from simulator.runs.line import Line, Priced
+from simulator.runs.passes import Pass, all_ops, launch_policy, price
+from simulator.specs.scenario import Scenario
+from simulator.specs.workload import MoE, Transformer
+from simulator.units import Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One operator on one rank, priced, with the kernel that runs and how long it takes."""
+
+    priced: Priced
+    kernel: Kernel | None
+    alone: Seconds
+    """Undisturbed, its rows all there."""
+    time: Seconds
+    """As it runs in this schedule."""
+
+
+Ranks = tuple[tuple[Work, ...], ...]
+"""The operators of one batch in stream order, by rank."""
+
+
+class Group:
+    """The ranks of one pass, and the batches that they take turns with.
+
+    ``even_rows`` and ``even_volumes`` spread the rows of the experts and the exchanges evenly, for
+    comparison.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        step: Step,
+        target: Target,
+        memo: Memo,
+        prices: dict[Op, Priced],
+        *,
+        even_rows: bool = False,
+        even_volumes: bool = False,
+    ) -> None:
+        model, plan = scenario.model, scenario.plan
+        assert isinstance(model, Transformer), "only language models have experts"
+        self.scenario, self.target, self.memo, self.prices = scenario, target, memo, prices
+        self.step = step
+        batches = 2 if plan.schedule == "two_batch" else 1
+        sequences = [shares(mine, batches) for mine in shares(step.batch, plan.ep)]
+        tokens = tuple(tuple(part * step.new for part in mine) for mine in sequences)
+        self.domain = min(plan.ep, _peers(target, plan.ep))
+        self.dispatches = [
+            Dispatch(
+                plan, tokens, step.seed, part=part, domain=self.domain,
+                per_rank=step.exchange == "ht", even_rows=even_rows, even_volumes=even_volumes,
+            )
+            for part in range(batches)
+        ]  # fmt: skip
+        self.graphs = [
+            [
+                fused(
+                    build_graph(
+                        model,
+                        replace(step, batch=sequences[rank][part], ranks=plan.ep),
+                        partial(_share, self.dispatches[part], rank),
+                    ),
+                    scenario.stack,
+                )
+                for rank in range(plan.ep)
+            ]
+            for part in range(batches)
+        ]
+        self.demand = sum_of(graph.total() for ranks in self.graphs for graph in ranks)
+
+    def priced(self) -> list[Ranks]:
+        """Every batch with each operator priced and run alone, in the order of the plan."""
+        ops = (op for ranks in self.graphs for graph in ranks for op in all_ops(graph))
+        price(ops, self.target, self.scenario, self.memo, self.prices)
+        works = {op: self._work(entry) for op, entry in self.prices.items()}
+        return [
+            tuple(tuple(works[op] for op in all_ops(graph)) for graph in ranks)
+            for ranks in self.graphs
+        ]
+
+    def _work(self, entry: Priced) -> Work:
+        if entry.plan is None:
+            return Work(priced=entry, kernel=None, alone=entry.exchange[1], time=entry.exchange[1])
+        time = self.time(entry.kernel)
+        return Work(priced=entry, kernel=entry.kernel, alone=time, time=time)
+
+    def time(self, kernel: Kernel) -> Seconds:
+        """Seconds of a kernel by events, or in closed form where the scenario asks for it."""
+        run, _, _ = look_up(kernel, self.scenario.fidelity, self.memo)
+        return run.makespan
+
+
+def _share(dispatch: Dispatch, rank: int, net: MoE, layer: int) -> Share:
+    return dispatch.routed(net, layer).shares[rank]
+
+
+def _peers(target: Target, ranks: int) -> int:
+    """Ranks of a group that share one scale-up domain."""
+    probe = Exchange(
+        name="probe", way="dispatch", form="ht", ranks=max(ranks, 2), tokens=0, hidden=1, top_k=1,
+        experts=1, format="bf16", row=2.0, near=0, crossing=0, far=0, handled=0,
+    )  # fmt: skip
+    islands = float(links_of(probe, target).islands[0])
+    return -(-ranks // int(islands))
+
+
+def sum_of(demands: Iterator[Demand]) -> Demand:
+    """Demands of several graphs together."""
+    total = dict.fromkeys(Demand.__dataclass_fields__, 0.0)
+    for demand in demands:
+        for name in total:
+            total[name] += getattr(demand, name)
+    return Demand(**total)
+
+
+def scheduled(group: Group, works: list[Ranks]) -> list[Ranks]:
+    """The work of each batch as the plan's schedule lets it run.
+
+    ``pipelined``: the first product of the experts begins beside the dispatch, which has some of
+    the units, and takes each expert as its rows arrive; rows are read where they land.
+    ``two_batch``: kernels lose the units and the memory bandwidth of exchanges beside them, for
+    the part of the time in which there are any.
+    """
+    schedule = group.scenario.plan.schedule
+    if schedule == "pipelined":
+        return [_pipelined(group, ranks) for ranks in works]
+    if schedule == "two_batch":
+        return _two_batch(group, works)
+    return works
+
+
+def _meetings(ranks: Ranks) -> list[Seconds]:
+    """Duration of each exchange of a batch: that of the rank with most to move."""
+    times = [[w.alone for w in works if w.kernel is None] for works in ranks]
+    return [max(parts) for parts in zip(*times, strict=True)]
+
+
+def _pipelined(group: Group, ranks: Ranks) -> Ranks:
+    order_of = EXPERT_ORDERS[group.scenario.plan.expert_order]
+    ends = _meetings(ranks)
+    known: dict[tuple[Op, Op, Seconds], Work] = {}
+    done: list[tuple[Work, ...]] = []
+    for works in ranks:
+        mine: list[Work] = []
+        met, dispatch = 0, None
+        for work in works:
+            op = work.priced.op
+            if isinstance(op, Exchange):
+                dispatch = work if op.way == "dispatch" else None
+                met += 1
+            elif dispatch is not None and op.name == "moe.permute":
+                continue
+            elif dispatch is not None and isinstance(op, GroupedMatmul):
+                first, end = dispatch.priced.exchange[0], ends[met - 1]
+                key = op, dispatch.priced.op, end
+                if key not in known:
+                    assert work.priced.plan is not None, "a product has a kernel"
+                    assert work.kernel is not None, "a product has a kernel"
+                    kernel = queued(
+                        beside(work.kernel, dispatch, end, group.target), op,
+                        work.priced.plan.tiling, order_of(op.counts), (first, end),
+                    )  # fmt: skip
+                    known[key] = replace(work, kernel=kernel, time=group.time(kernel))
+                work, dispatch = known[key], None
+            mine.append(work)
+        done.append(tuple(mine))
+    return tuple(done)
+
+
+def beside(kernel: Kernel, exchange: Work, lasts: Seconds, target: Target) -> Kernel:
+    """The kernel with what an exchange leaves it of the units and of the memory's bandwidth."""
+    op = exchange.priced.op
+    assert isinstance(op, Exchange), "only exchanges run beside kernels"
+    taken = op.units if op.form == "ht" else 0
+    demand = op.demand()
+    share = (demand.read + demand.written) / lasts / target.bandwidth if lasts > 0 else 0.0
+    return replace(
+        kernel,
+        units=max(1, min(kernel.units, target.units - taken)),
+        bandwidth=kernel.bandwidth * max(0.5, 1 - share),
+    )
+
+
+def _two_batch(group: Group, works: list[Ranks]) -> list[Ranks]:
+    exchanging = sum(sum(_meetings(ranks)) for ranks in works)
+    computing = max(
+        sum(w.alone for batch in works for w in batch[rank] if w.kernel is not None)
+        for rank in range(len(works[0]))
+    )
+    share = min(1.0, exchanging / computing) if computing > 0 else 0.0
+    exchanges = [w for ranks in works for mine in ranks for w in mine if w.kernel is None]
+    heaviest = max(exchanges, key=lambda w: w.alone)
+    known: dict[Op, Work] = {}
+
+    def slowed(work: Work) -> Work:
+        if work.kernel is None:
+            return work
+        if work.priced.op not in known:
+            kernel = beside(work.kernel, heaviest, heaviest.alone, group.target)
+            time = group.time(kernel)
+            mixed = work.alone + share * max(0.0, time - work.alone)
+            known[work.priced.op] = replace(work, time=mixed)
+        return known[work.priced.op]
+
+    return [tuple(tuple(map(slowed, mine)) for mine in ranks) for ranks in works]
+
+
+def programs(
+    group: Group, works: list[Ranks], meetings: list[list[Seconds]] | None = None
+) -> list[list[Program]]:
+    """The stages of each batch on each rank; ``meetings`` sets other durations of exchanges."""
+    pipelined = group.scenario.plan.schedule == "pipelined"
+    made: list[list[Program]] = []
+    for batch, ranks in enumerate(works):
+        lasts = _meetings(ranks) if meetings is None else meetings[batch]
+        made.append([tuple(_stages(mine, lasts, pipelined)) for mine in ranks])
+    return made
+
+
+def _stages(works: tuple[Work, ...], lasts: list[Seconds], pipelined: bool) -> Iterator[Stage]:
+    durations: list[Seconds] = []
+    met, under_way = 0, 0.0
+    for work in works:
+        if work.kernel is not None:
+            durations.append(work.time)
+            continue
+        op = work.priced.op
+        hidden = pipelined and isinstance(op, Exchange) and op.way == "dispatch"
+        takes = 0.0 if hidden else lasts[met]
+        yield Stage(durations=tuple(durations), exchange=takes, beside=under_way)
+        durations, under_way = [], lasts[met] if hidden else 0.0
+        met += 1
+    yield Stage(durations=tuple(durations), beside=under_way)
+
+
+def run_ranks(group: Group, works: list[Ranks]) -> GroupRun:
+    """The ranks as a group, behind their launches."""
+    return run_group(programs(group, works), launch_policy(group.scenario.stack))
+
+
+def limits(group: Group, works: list[Ranks]) -> Bounds:
+    """Proven limits: below, the rank with most to compute, or what a chain of the slowest stages
+    takes; above, every stage and exchange of every batch one after another.
+
+    Above holds since, back from the end, each wait is for the compute of a stage or for an
+    exchange that is under way, and none of them is waited for twice.
+    """
+    launch = launch_policy(group.scenario.stack)
+    cache: dict[Kernel, tuple[Seconds, Seconds]] = {}
+
+    def bound(work: Work, side: int) -> Seconds:
+        assert work.kernel is not None, "an exchange has its own time"
+        if work.kernel not in cache:
+            cache[work.kernel] = bounds(work.kernel)
+        low, high = cache[work.kernel]
+        return low if side == 0 else max(high, work.time)
+
+    serial, chains = 0.0, []
+    computing = [0.0] * len(works[0])
+    for ranks in works:
+        lasts = _meetings(ranks)
+        ends: tuple[list[Seconds], list[Seconds]] = ([], [])
+        for side in (0, 1):
+            rows = []
+            for rank, mine in enumerate(ranks):
+                row, processor = [], CommandProcessor(launch)
+                for work in mine:
+                    if work.kernel is None:
+                        row.append(processor.end)
+                        processor = CommandProcessor(replace(launch, first=0.0))
+                    else:
+                        time = bound(work, side)
+                        processor.execute(time)
+                        computing[rank] += time if side == 0 else 0.0
+                row.append(processor.end)
+                rows.append(row)
+            ends[side].extend(map(max, zip(*rows, strict=True)))
+        hidden = group.scenario.plan.schedule == "pipelined"
+        exchanges = lasts[1::2] if hidden else lasts
+        chains.append(sum(ends[0]) + sum(exchanges))
+        gaps = launch.gap * (len(lasts) + 1)
+        serial += sum(ends[1]) + sum(lasts) + gaps
+    below = max(computing)
+    if len(works) == 1:
+        below = max(below, chains[0])
+    return Bounds(lower=below * (1 - 1e-9), upper=serial * (1 + 1e-9))
+
+
+def deciding(run: GroupRun) -> list[tuple[int, int, int]]:
+    """(batch, stage, rank) of the slowest rank of each stage; one rank throughout, that which
+    computes longest, where batches take turns."""
+    laps = run.laps
+    ranks = range(len(laps[0]))
+    if len(laps) == 1:
+        (only,) = laps
+        return [
+            (0, stage, max(ranks, key=lambda rank: only[rank][stage].computing))
+            for stage in range(len(only[0]))
+        ]
+    busy = [sum(lap.computing for batch in laps for lap in batch[rank]) for rank in ranks]
+    slowest = busy.index(max(busy))
+    return [(b, s, slowest) for b, batch in enumerate(laps) for s in range(len(batch[slowest]))]
+
+
+def stages_of(works: tuple[Work, ...]) -> list[list[Work]]:
+    """The work of one rank, cut behind each exchange."""
+    stages: list[list[Work]] = [[]]
+    for work in works:
+        stages[-1].append(work)
+        if work.kernel is None:
+            stages.append([])
+    return stages
+
+
+def lines(group: Group, works: list[Ranks], run: GroupRun) -> tuple[Line, ...]:
+    """What the latency consists of: kernels of the deciding ranks, and exchanges as far as
+    nothing hides them."""
+    launch = launch_policy(group.scenario.stack)
+    pipelined = group.scenario.plan.schedule == "pipelined"
+    cut = [[stages_of(mine) for mine in ranks] for ranks in works]
+    lasts = [_meetings(ranks) for ranks in works]
+    made: list[Line] = []
+    exchanges: list[Line] = []
+    for batch, stage, rank in deciding(run):
+        for work in cut[batch][rank][stage]:
+            if work.kernel is not None:
+                waited = max(0.0, work.time - work.alone) if pipelined else 0.0
+                made.append(Line(priced=work.priced, count=1, time=work.time - waited))
+                if waited:
+                    exchanges[-1] = replace(exchanges[-1], time=waited)
+                continue
+            op = work.priced.op
+            hidden = pipelined and isinstance(op, Exchange) and op.way == "dispatch"
+            time = 0.0 if hidden else lasts[batch][stage]
+            exchanges.append(Line(priced=work.priced, count=1, time=time))
+    spent = sum(line.time for line in made) + launch.first
+    spent += launch.gap * max(0, len(made) + len(exchanges) - 1)
+    left, total = max(0.0, run.latency - spent), sum(line.time for line in exchanges)
+    shown = min(1.0, left / total) if total > 0 else 0.0
+    return (*made, *(replace(line, time=line.time * shown) for line in exchanges))
+
+
+def group_pass(phase: str, weight: float, group: Group, works: list[Ranks], run: GroupRun) -> Pass:
+    """The pass of the whole group."""
+    events = 0
+    seen: set[Kernel] = set()
+    for ranks in works:
+        for mine in ranks:
+            for work in mine:
+                if work.kernel is not None and work.kernel not in seen:
+                    seen.add(work.kernel)
+                    found, _, _ = look_up(work.kernel, group.scenario.fidelity, group.memo)
+                    events += found.events
+    return Pass(
+        phase=phase,
+        weight=weight,
+        lines=lines(group, works, run),
+        latency=run.latency,
+        bounds=limits(group, works),
+        events=events,
+        demand=group.demand,
+    )
