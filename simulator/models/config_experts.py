@@ -111,6 +111,8 @@ def _router(fields: Fields, family: Family, experts: int) -> Router:
         bias=biased,
         linear_bias=family.expert_bias,
         expert_scale=family.experts == "gemma4",
+        scale=fields.number("routed_scaling_factor", 1.0) or 1.0,
+        on_input=family.experts == "llama4",
         groups=groups,
         top_groups=top_groups,
     )

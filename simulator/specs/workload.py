@@ -91,6 +91,8 @@ class Router(Checked):
     """Each token takes its best experts, or each expert its best tokens (arXiv 2202.09368)."""
     scale: Amount = 1.0
     """Factor on the chosen weights."""
+    on_input: Flag = False
+    """The weights multiply what enters the experts, not what leaves them (Llama 4)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
