@@ -5,7 +5,7 @@ Never touches a clock. A new kind of operator registers its plan here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from simulator.costs.attention import plan_attention
@@ -19,7 +19,7 @@ from simulator.ops.matmul import GroupedMatmul, Matmul
 from simulator.ops.op import Op
 from simulator.ops.pointwise import Pointwise
 
-_PLANS: dict[type[Op], Callable[[Any, Target], KernelPlan | tuple[KernelPlan, ...]]] = {
+_PLANS: dict[type[Op], Callable[[Any, Target], KernelPlan | Iterable[KernelPlan]]] = {
     Matmul: plan_matmul,
     GroupedMatmul: plan_grouped,
     Attention: plan_attention,
@@ -35,7 +35,7 @@ def alternatives(op: Op, target: Target) -> tuple[KernelPlan, ...]:
     Raises SpecError where the device has no matrix rate for the operator's formats.
     """
     plans = _PLANS[type(op)](op, target)
-    return plans if isinstance(plans, tuple) else (plans,)
+    return (plans,) if isinstance(plans, KernelPlan) else tuple(plans)
 
 
 def lower(op: Op, target: Target) -> KernelPlan:
@@ -43,4 +43,5 @@ def lower(op: Op, target: Target) -> KernelPlan:
 
     Raises SpecError where the device has no matrix rate for the operator's formats.
     """
-    return alternatives(op, target)[0]
+    plans = _PLANS[type(op)](op, target)
+    return plans if isinstance(plans, KernelPlan) else next(iter(plans))

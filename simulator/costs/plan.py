@@ -81,6 +81,7 @@ def rank(
     contiguous: Bytes = inf,
     again: Rereads | None = None,
     keep: int = 1,
+    alike: float = 1.0,
 ) -> list[Choice]:
     """The ``keep`` candidates of least time, on how many units each runs, in how many slabs.
 
@@ -91,7 +92,8 @@ def rank(
     launch reads beyond ``moved``. The inner loop is handed out in slabs of whole steps. A launch of
     n tiles in w waves takes as few units as they need, k = ceil(n / w): no unit only crowds the
     pipe, and the slabs of a tile cannot spread over units that had none of it. More waves than the
-    least are tried too. Ties go to the earlier candidate.
+    least are tried too. Ties go to the earlier candidate. Of those that take at most ``alike``
+    times the least, the one with the fewest pieces of work comes first.
     """
     least = np.maximum(-(-tiles // target.units), 1)
     waves = least[:, None] + EXTRA_WAVES
@@ -105,8 +107,8 @@ def rank(
         compute[:, None] / slabs,
         pipe_bandwidth(target, moved, drawn, contiguous)[:, None],
     )
-    best: dict[int, tuple[float, Choice]] = {}
-    for index, wave in _by_bound(bound, lambda: _worst(best, min(keep, len(tiles)))):
+
+    def priced(index: Ints, wave: Ints) -> list[Choice]:
         units, cut = taken[index, wave], slabs[index, wave]
         more = np.zeros(len(index)) if again is None else again(index, units)
         size = moved[index] + more / tiles[index]
@@ -114,26 +116,41 @@ def rank(
         times = extra[index] + closed_form_many(
             tiles[index] * cut, units, size / cut, compute[index] / cut, rate
         )
-        for at, time in enumerate(times.tolist()):
-            i = int(index[at])
-            if i not in best or time < best[i][0]:
-                choice = Choice(
-                    index=i,
-                    units=int(units[at]),
-                    slabs=int(cut[at]),
-                    compute=float(compute[i]),
-                    bandwidth=float(rate[at]),
-                    again=float(more[at]),
-                    time=time,
-                )
-                best[i] = time, choice
-    ranked = sorted(best.values(), key=lambda entry: (entry[0], entry[1].index))
-    return [choice for _, choice in ranked[:keep]]
+        rows = zip(*(c.tolist() for c in (index, units, cut, rate, more, times)), strict=True)
+        return [
+            Choice(
+                index=i, units=n, slabs=parts, compute=float(compute[i]), bandwidth=bandwidth,
+                again=reread, time=time,
+            )
+            for i, n, parts, bandwidth, reread, time in rows
+        ]  # fmt: skip
+
+    best: dict[int, Choice] = {}
+
+    def keep_better(found: list[Choice]) -> None:
+        for choice in found:
+            if choice.index not in best or choice.time < best[choice.index].time:
+                best[choice.index] = choice
+
+    for index, wave in _by_bound(bound, lambda: _worst(best, min(keep, len(tiles)))):
+        keep_better(priced(index, wave))
+    if alike > 1:
+        limit = alike * min(choice.time for choice in best.values())
+        likely = bound.argmin(axis=1)
+        near = np.flatnonzero(bound.min(axis=1) <= limit)
+        keep_better(priced(near, likely[near]))
+    ranked = sorted(best.values(), key=lambda choice: (choice.time, choice.index))
+    if alike > 1:
+        near_by = [choice for choice in ranked if choice.time <= alike * ranked[0].time]
+        first = min(near_by, key=lambda choice: tiles[choice.index] * choice.slabs)
+        ranked.remove(first)
+        ranked.insert(0, first)
+    return ranked[:keep]
 
 
-def _worst(best: dict[int, tuple[float, Choice]], keep: int) -> Seconds:
+def _worst(best: dict[int, Choice], keep: int) -> Seconds:
     """Time of the last candidate that would be kept so far; infinite where some are missing."""
-    times = sorted(time for time, _ in best.values())
+    times = sorted(choice.time for choice in best.values())
     return times[keep - 1] if len(times) >= keep else inf
 
 

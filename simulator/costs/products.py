@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -199,21 +200,21 @@ def _plan(
     )
 
 
-TILES_KEPT, TILES_TRIED = 10, 3
-"""Tiles of a grouped product that are ranked, and that are simulated: unlike experts make the
-closed form of equal tiles a guess, off by a percent or two, so some are told apart by events."""
+TILES_TRIED = 3
+"""Tiles of a grouped product that are simulated: unlike experts make the closed form of equal
+tiles a guess, off by a percent or two, so some are told apart by events."""
 
 ALIKE = 1.01
 """Tiles that take at most so many times the least are as good; the largest of them goes first, as
 libraries prefer it, and as it takes the fewest events."""
 
 
-def plan_grouped(op: GroupedMatmul, target: Target) -> tuple[KernelPlan, ...]:
+def plan_grouped(op: GroupedMatmul, target: Target) -> Iterator[KernelPlan]:
     """One GEMM per expert in one launch, in expert order: a class of tiles per distinct count.
 
     Every expert streams its own weights, so a tile of an expert with few rows moves as many bytes
-    for less work. Experts without rows have no tiles. Returns the likely best tiles, the likeliest
-    first, each on several numbers of units.
+    for less work. Experts without rows have no tiles. Yields the likely best tiles, the likeliest
+    first, then each on several numbers of units.
     """
     demand = op.demand()
     operands = _Operands(a=op.a, b=op.b, a_total=demand.read, b_total=demand.weights)
@@ -247,11 +248,19 @@ def plan_grouped(op: GroupedMatmul, target: Target) -> tuple[KernelPlan, ...]:
         steps=depth // library.k,
         extra=np.zeros(len(tiles)),
         again=partial(walk.again, target),
-        keep=TILES_KEPT,
+        keep=TILES_TRIED,
+        alike=ALIKE,
     )
-    least = ALIKE * ranked[0].time
-    ranked.sort(key=lambda best: (best.time > least, tiles[best.index] * (best.time <= least)))
-    ranked = ranked[:TILES_TRIED]
+
+    def plan(best: Choice) -> KernelPlan:
+        return KernelPlan(
+            kernel=_grouped_kernel(op, target, library, best),
+            format=matrix,
+            roof=target.matrix_peak(matrix) * target.units,
+            tiling=library.tiling(best.index),
+        )
+
+    yield from map(plan, ranked)
     tried = [
         replace(best, units=units)
         for best in ranked
@@ -259,16 +268,10 @@ def plan_grouped(op: GroupedMatmul, target: Target) -> tuple[KernelPlan, ...]:
     ]
     index, units = np.array([(choice.index, choice.units) for choice in tried]).T
     again = walk.again(target, index, units)
-    tried = [replace(choice, again=float(more)) for choice, more in zip(tried, again, strict=True)]
-    return tuple(
-        KernelPlan(
-            kernel=_grouped_kernel(op, target, library, best),
-            format=matrix,
-            roof=target.matrix_peak(matrix) * target.units,
-            tiling=library.tiling(best.index),
-        )
-        for best in dict.fromkeys((*ranked, *tried))
-    )
+    for choice, more in zip(tried, again, strict=True):
+        other = replace(choice, again=float(more))
+        if other not in ranked:
+            yield plan(other)
 
 
 def _unit_counts(tiles: int, units: int) -> list[int]:

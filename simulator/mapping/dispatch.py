@@ -6,8 +6,11 @@ Knows routings, placements and how tokens lie on ranks. Never touches operators,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.mapping.exchange import Traffic, Volume, mean, shares, traffic
 from simulator.mapping.experts import ExpertPlacement, place
@@ -15,6 +18,8 @@ from simulator.mapping.routing import draw
 from simulator.specs.plan import Plan
 from simulator.specs.routing import parse_routing
 from simulator.specs.workload import Model, MoE, Transformer
+
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +43,60 @@ def check_plan(model: Model, plan: Plan) -> None:
         place(experts, plan.ep, redundant=plan.redundant_experts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+Even = Literal["nothing", "volumes", "all"]
+"""What is spread evenly, for comparison: nothing, what ranks exchange, or the experts' rows too."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Routed:
     """One MoE layer routed: who holds what, what travels, and each rank's share."""
 
     net: MoE
     placement: ExpertPlacement
     traffic: Traffic
-    shares: tuple[Share, ...]
+    per_rank: bool
+
+    @cached_property
+    def rank_load(self) -> Ints:
+        """Rows of each rank."""
+        return np.bincount(
+            self.placement.rank_of_slot, self.traffic.counts, self.placement.ranks
+        ).astype(np.int64)
+
+    def shares(self, even: Even = "nothing") -> tuple[Share, ...]:
+        """The share of each rank."""
+        return self._shares[even]
+
+    @cached_property
+    def _volumes(self) -> tuple[Volume, ...]:
+        return self.traffic.volumes(per_rank=self.per_rank)
+
+    @cached_property
+    def _shares(self) -> dict[Even, tuple[Share, ...]]:
+        counts, arrived = self.traffic.counts, self.traffic.rows.sum(0)
+        volumes: tuple[Volume | None, ...] = (None,)
+        even: tuple[Volume | None, ...] = (None,)
+        if self.placement.ranks > 1:
+            volumes, even = self._volumes, (mean(self._volumes),) * self.placement.ranks
+        return {
+            "nothing": self._cut(counts, arrived, volumes),
+            "volumes": self._cut(counts, arrived, even),
+            "all": self._cut(_spread(counts), _spread(arrived), even),
+        }
+
+    def _cut(
+        self, counts: Ints, arrived: Ints, volumes: tuple[Volume | None, ...]
+    ) -> tuple[Share, ...]:
+        ends = np.cumsum([len(slots) for slots in self.placement.slots])[:-1]
+        return tuple(
+            Share(counts=tuple(mine.tolist()), arrived=int(here), slots=len(counts), volume=volume)
+            for mine, here, volume in zip(np.split(counts, ends), arrived, volumes, strict=True)
+        )
+
+
+def _spread(rows: Ints) -> Ints:
+    """The same rows, dealt evenly."""
+    return np.array(shares(int(rows.sum()), len(rows)), dtype=np.int64)
 
 
 class Dispatch:
@@ -53,8 +104,7 @@ class Dispatch:
 
     Each MoE layer draws from its own stream of ``seed``, so layers differ and the same layer has
     the same routing whatever the plan. ``per_rank``: a token goes once to a rank, however many
-    of its experts are there. ``even_rows`` and ``even_volumes`` give every slot and every rank
-    the mean instead, for comparison.
+    of its experts are there.
     """
 
     def __init__(
@@ -66,31 +116,29 @@ class Dispatch:
         part: int = 0,
         domain: int = 1,
         per_rank: bool = True,
-        even_rows: bool = False,
-        even_volumes: bool = False,
     ) -> None:
         self.plan = plan
         self.tokens = tokens
         self.per_rank = per_rank
-        self._seed = seed
-        self._domain = domain
-        self._part = part
-        self._even_rows, self._even_volumes = even_rows, even_volumes
-        self._layers: dict[tuple[MoE, int], Routed] = {}
-
-    @property
-    def layers(self) -> dict[int, Routed]:
+        self._seed, self._part, self._domain = seed, part, domain
+        self.layers: dict[int, Routed] = {}
         """The layers routed so far, by their number among the MoE layers."""
-        return {layer: routed for (_, layer), routed in self._layers.items()}
 
     def routed(self, net: MoE, layer: int) -> Routed:
         """That MoE layer, counted from the first one."""
-        key = net, layer
-        if key not in self._layers:
-            first = net, 0
-            alike = parse_routing(net.routing).form == "balanced" and first in self._layers
-            self._layers[key] = self._layers[first] if alike else self._route(net, layer)
-        return self._layers[key]
+        if layer not in self.layers:
+            first = self.layers.get(0)
+            alike = first is not None and first.net == net
+            if alike and parse_routing(net.routing).form == "balanced":
+                assert first is not None, "there is one to be alike"
+                self.layers[layer] = first
+            else:
+                self.layers[layer] = self._route(net, layer)
+        return self.layers[layer]
+
+    def share(self, net: MoE, layer: int, rank: int, even: Even = "nothing") -> Share:
+        """That rank's share of a layer, or what it would be if loads were ``even``."""
+        return self.routed(net, layer).shares(even)[rank]
 
     def _route(self, net: MoE, layer: int) -> Routed:
         def stream() -> np.random.Generator:
@@ -112,25 +160,4 @@ class Dispatch:
             part=self._part,
             domain=self._domain,
         )
-        volumes: tuple[Volume | None, ...] = (None,)
-        if plan.ep > 1:
-            volumes = found.volumes(per_rank=self.per_rank)
-            if self._even_volumes:
-                volumes = (mean(volumes),) * plan.ep
-        counts, arrived = found.counts, found.rows.sum(0)
-        if self._even_rows:
-            counts, arrived = (
-                np.array(shares(int(one.sum()), len(one)), dtype=np.int64)
-                for one in (counts, arrived)
-            )
-        ends = np.cumsum([len(slots) for slots in placement.slots])[:-1]
-        ranks = [
-            Share(
-                counts=tuple(mine.tolist()),
-                arrived=int(arrived[rank]),
-                slots=len(counts),
-                volume=volumes[rank],
-            )
-            for rank, mine in enumerate(np.split(counts, ends))
-        ]
-        return Routed(net=net, placement=placement, traffic=found, shares=tuple(ranks))
+        return Routed(net=net, placement=placement, traffic=found, per_rank=self.per_rank)

@@ -43,7 +43,7 @@ def build_graph(model: Transformer, step: Step, shares: Shares | None = None) ->
         alone = Dispatch(Plan(), ((step.tokens,),), step.seed)
 
         def shares(net: MoE, layer: int) -> Share:
-            return alone.routed(net, layer).shares[0]
+            return alone.share(net, layer, 0)
 
     segments: list[GraphSegment] = []
     if step.tokens:

@@ -35,8 +35,9 @@ def title(result: Result) -> list[str]:
         "output": result.output,
         "context": result.context,
     }
+    devices = f"{result.devices} x " if result.devices > 1 else ""
     return [
-        numbers.plain(f"{result.workload} {result.phase} on {result.hardware}"),
+        numbers.plain(f"{result.workload} {result.phase} on {devices}{result.hardware}"),
         numbers.plain(_formats(result)),
         *(f"{name} {numbers.count(size)}" for name, size in sizes.items() if size is not None),
     ]
@@ -85,7 +86,8 @@ def _throughput(result: Result) -> Fact:
         slow, fast = result.work / within.upper, result.work / within.lower
         value = numbers.interval(rate, slow, fast, unit)
     counted = _TOKENS.get(result.phase, "tokens") if tokens else "samples"
-    details = [f"{counted}, 1 device"]
+    many = f"{result.devices:,} devices" if result.devices > 1 else "1 device"
+    details = [f"{counted}, {many}"]
     if result.phase == "decode" and rate is not None and result.batch > 1:
         details.append(f"{numbers.quantity(rate / result.batch, unit)} per sequence")
     return Fact(label="throughput", value=value, details=tuple(details))

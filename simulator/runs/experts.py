@@ -7,6 +7,7 @@ and what it cost against even loads. Holds no cost formula and no event of its o
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from simulator.costs.target import Target
 from simulator.engine.execute import Memo
 from simulator.engine.group import GroupRun
-from simulator.mapping.dispatch import Dispatch
+from simulator.mapping.dispatch import Dispatch, Even
 from simulator.models.graph import Step, build_graph
 from simulator.models.graph_parts import operand_format
 from simulator.ops.op import Op
@@ -36,6 +37,9 @@ from simulator.specs.precision import number_format
 from simulator.specs.scenario import Scenario
 from simulator.specs.workload import Transformer
 from simulator.units import Seconds
+
+EVENED: tuple[Even, ...] = ("volumes", "all")
+"""What is evened, step by step, on the way to a balanced run."""
 
 
 def routed_pass(
@@ -61,8 +65,8 @@ def routed_pass(
     run = run_ranks(group, works)
     found = group_pass(phase, weight, group, works, run)
     steps = [found.latency]
-    for even_rows in (False, True):
-        other = Group(scenario, step, target, memo, prices, even_rows=even_rows, even_volumes=True)
+    for even in EVENED:
+        other = Group(scenario, step, target, memo, prices, group.dispatches, even)
         steps.append(run_ranks(other, scheduled(other, other.priced())).latency)
     names = ("unequal exchange", "unequal experts")
     executed = ((work.priced, 1) for ranks in works for mine in ranks for work in mine)
@@ -92,16 +96,17 @@ def _alone(
     model = scenario.model
     assert isinstance(model, Transformer), "a U-Net has no experts"
 
-    def simulated(*, even_rows: bool) -> tuple[Pass, Dispatch]:
-        dispatch = Dispatch(scenario.plan, ((step.tokens,),), step.seed, even_rows=even_rows)
-        graph = build_graph(model, step, lambda net, layer: dispatch.routed(net, layer).shares[0])
-        graph = fused(graph, scenario.stack)
-        return one_device(phase, weight, graph, target, scenario, memo, prices), dispatch
+    dispatch = Dispatch(scenario.plan, ((step.tokens,),), step.seed)
 
-    found, dispatch = simulated(even_rows=False)
+    def simulated(even: Even) -> Pass:
+        graph = build_graph(model, step, partial(dispatch.share, rank=0, even=even))
+        graph = fused(graph, scenario.stack)
+        return one_device(phase, weight, graph, target, scenario, memo, prices)
+
+    found = simulated("nothing")
     if not dispatch.layers:
         return found
-    even, _ = simulated(even_rows=True)
+    even = simulated("all")
     executed = ((line.priced, line.count) for line in found.lines)
     return replace(
         found,
@@ -136,12 +141,7 @@ def _use(
     # Layers with another number of experts than the first one have no place in one picture.
     alike = [layer for layer in layers if layer[0].net.experts == net.experts]
     loads = np.array([np.sum([part.traffic.load for part in layer], axis=0) for layer in alike])
-    held = np.array(
-        [
-            np.sum([part.placement.load(part.traffic.counts) for part in layer], axis=0)
-            for layer in layers
-        ]
-    )
+    held = np.array([np.sum([part.rank_load for part in layer], axis=0) for layer in layers])
     per_rank = dispatches[0].per_rank
     rows = np.sum([part.traffic.rows if per_rank else part.traffic.pairs for part in parts], axis=0)
     model = scenario.model

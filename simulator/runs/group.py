@@ -17,7 +17,7 @@ from simulator.costs.target import Target
 from simulator.engine.execute import Memo, look_up
 from simulator.engine.group import GroupRun, Program, Stage, run_group
 from simulator.engine.machine import CommandProcessor
-from simulator.mapping.dispatch import Dispatch, Share
+from simulator.mapping.dispatch import Dispatch, Even
 from simulator.mapping.exchange import shares
 from simulator.mapping.kernel import Kernel
 from simulator.models.graph import Step, build_graph
@@ -30,7 +30,7 @@ from simulator.runs.fitted import fused
 from simulator.runs.line import Line, Priced
 from simulator.runs.passes import Pass, all_ops, launch_policy, price
 from simulator.specs.scenario import Scenario
-from simulator.specs.workload import MoE, Transformer
+from simulator.specs.workload import Transformer
 from simulator.units import Seconds
 
 
@@ -53,8 +53,7 @@ Ranks = tuple[tuple[Work, ...], ...]
 class Group:
     """The ranks of one pass, and the batches that they take turns with.
 
-    ``even_rows`` and ``even_volumes`` spread the rows of the experts and the exchanges evenly, for
-    comparison.
+    ``dispatches`` are those of an equal group, and ``even`` spreads their loads evenly.
     """
 
     def __init__(
@@ -64,9 +63,8 @@ class Group:
         target: Target,
         memo: Memo,
         prices: dict[Op, Priced],
-        *,
-        even_rows: bool = False,
-        even_volumes: bool = False,
+        dispatches: list[Dispatch] | None = None,
+        even: Even = "nothing",
     ) -> None:
         model, plan = scenario.model, scenario.plan
         assert isinstance(model, Transformer), "only language models have experts"
@@ -76,10 +74,10 @@ class Group:
         sequences = [shares(mine, batches) for mine in shares(step.batch, plan.ep)]
         tokens = tuple(tuple(part * step.new for part in mine) for mine in sequences)
         self.domain = min(plan.ep, _peers(target, plan.ep))
-        self.dispatches = [
+        self.dispatches = dispatches or [
             Dispatch(
                 plan, tokens, step.seed, part=part, domain=self.domain,
-                per_rank=step.exchange == "ht", even_rows=even_rows, even_volumes=even_volumes,
+                per_rank=step.exchange == "ht",
             )
             for part in range(batches)
         ]  # fmt: skip
@@ -89,7 +87,7 @@ class Group:
                     build_graph(
                         model,
                         replace(step, batch=sequences[rank][part], ranks=plan.ep),
-                        partial(_share, self.dispatches[part], rank),
+                        partial(self.dispatches[part].share, rank=rank, even=even),
                     ),
                     scenario.stack,
                 )
@@ -97,7 +95,11 @@ class Group:
             ]
             for part in range(batches)
         ]
-        self.demand = sum_of(graph.total() for ranks in self.graphs for graph in ranks)
+
+    @property
+    def demand(self) -> Demand:
+        """Work and traffic of all ranks."""
+        return sum_of(graph.total() for ranks in self.graphs for graph in ranks)
 
     def priced(self) -> list[Ranks]:
         """Every batch with each operator priced and run alone, in the order of the plan."""
@@ -119,10 +121,6 @@ class Group:
         """Seconds of a kernel by events, or in closed form where the scenario asks for it."""
         run, _, _ = look_up(kernel, self.scenario.fidelity, self.memo)
         return run.makespan
-
-
-def _share(dispatch: Dispatch, rank: int, net: MoE, layer: int) -> Share:
-    return dispatch.routed(net, layer).shares[rank]
 
 
 def _peers(target: Target, ranks: int) -> int:
