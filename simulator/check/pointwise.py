@@ -76,8 +76,9 @@ def _rows(op: Pointwise, arrays: Arrays, memory: Memory, tiling: Tiling, kind: K
         if op.function == "top_k":
             memory.store("out", (row, 0), result.astype(kind))
             continue
-        if op.function == "quantise":
-            result = quantise(result, op.result)
+        if op.function == "quantise":  # With its scales, which one more rounding has not.
+            memory.store("out", (0, row, 0), quantise(result, op.result)[None])
+            continue
         for part, tile in enumerate(result if result.ndim == 3 else [result]):
             memory.store("out", (part, row, 0), rounded(tile, op.result)[None])
     return blocks.count

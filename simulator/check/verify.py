@@ -11,16 +11,21 @@ from dataclasses import replace
 import numpy as np
 
 from simulator.check.functional import Backend, OpCheck, backends, examine, flops_fault
-from simulator.check.moe import MoELayer, check_moe_layer
+from simulator.check.moe import check_moe_layer
+from simulator.check.moe_layer import MoELayer
+from simulator.check.moe_ranks import check_moe_ranks
 from simulator.check.reduced import default_tiling, family, fewer_splits, reduce
 from simulator.costs.lower import lower
 from simulator.costs.target import Target
+from simulator.mapping.experts import place
 from simulator.mapping.kernel import Kernel
 from simulator.mapping.tiling import Tiling
-from simulator.ops.matmul import GroupedMatmul
-from simulator.ops.op import GraphSegment, Op, OpGraph, TensorOp
+from simulator.ops.op import Op, OpGraph, TensorOp
 from simulator.ops.pointwise import Pointwise
 from simulator.specs.hardware import DataMover
+
+RANKS = 4
+"""Ranks over which an expert layer runs beside its run on one."""
 
 
 def verify_ops(
@@ -49,14 +54,15 @@ def verify_model(
     target: Target | None,
     rng: np.random.Generator,
     *,
+    layers: Iterable[MoELayer] = (),
     backend: Backend | None = None,
 ) -> list[OpCheck]:
     """Examine one operator of each family of a model, on the tiles that ``target`` would run.
 
     A family shares its kind, formats, functions, masks and whether it is split; its first
     operator stands for it. The kernel that is timed for any operator must also do the FLOP that
-    the operator states. Each kind of expert layer runs end to end as well. Without a target,
-    threads move small tiles.
+    the operator states. The expert ``layers`` run end to end as well, on one rank and on RANKS.
+    Without a target, threads move small tiles.
     """
     libraries: tuple[Backend, ...] = (backend,) if backend else backends()
     mover = None if target is None else target.accelerator.data_mover
@@ -76,7 +82,7 @@ def verify_model(
         small, kept = reduce(op, tiling), fewer_splits(tiling)
         for check in examine(small, mover, rng, tiling=kept, libraries=libraries):
             checks.append(replace(check, faults=check.faults + timed.get(group, ())))
-    return checks + _layers(graph, mover, rng, libraries)
+    return checks + _layers(layers, mover, rng, libraries)
 
 
 def _timed(op: TensorOp, kernel: Kernel) -> tuple[str, ...]:
@@ -87,41 +93,16 @@ def _timed(op: TensorOp, kernel: Kernel) -> tuple[str, ...]:
 
 
 def _layers(
-    graph: OpGraph,
+    layers: Iterable[MoELayer],
     mover: DataMover | None,
     rng: np.random.Generator,
     libraries: tuple[Backend, ...],
 ) -> list[OpCheck]:
-    layers = dict.fromkeys(expert_layer(segment) for segment in graph.segments)
-    return [
-        check
-        for layer in layers
-        if layer is not None
-        for check in check_moe_layer(layer, mover, rng, libraries=libraries)
-    ]
-
-
-def expert_layer(segment: GraphSegment) -> MoELayer | None:
-    """The gated expert layer of a segment at reduced size, or None where it has none.
-
-    Two products over the experts with a weighted sum after them; tokens and experts are cut, the
-    formats and the ratio of experts to choices are kept as far as that goes.
-    """
-    products = [op for op in segment.ops if isinstance(op, GroupedMatmul)]
-    sums = [op for op in segment.ops if getattr(op, "function", "") == "weighted_sum"]
-    if len(products) < 2 or not sums:
-        return None
-    up, down, combine = products[0], products[1], sums[0]
-    assert isinstance(combine, Pointwise)
-    if up.n != 2 * down.k or combine.written_rows is None:
-        return None
-    experts = min(len(up.counts), 12)
-    return MoELayer(
-        tokens=min(combine.written_rows, 37),
-        hidden=min(up.k, 160),
-        width=min(down.k, 96),
-        experts=experts,
-        top_k=min(combine.terms, 4, experts),
-        format=up.out,
-        weights=up.b,
-    )
+    """Each expert layer on one rank, and over RANKS with further copies of some experts."""
+    checks: list[OpCheck] = []
+    for layer in layers:
+        checks += check_moe_layer(layer, mover, rng, libraries=libraries)
+        more = RANKS - layer.net.experts % RANKS
+        spread = place(layer.net.experts, RANKS, redundant=more)
+        checks += check_moe_ranks(layer, mover, rng, spread, libraries=libraries)
+    return checks

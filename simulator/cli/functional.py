@@ -11,6 +11,7 @@ import numpy as np
 
 from simulator.api import make_scenario
 from simulator.check.functional import OpCheck, backends
+from simulator.check.moe_layer import expert_layers
 from simulator.check.verify import verify_model
 from simulator.cli.catalogue import Table, print_table
 from simulator.costs.target import Target
@@ -30,7 +31,12 @@ def verify_workload(workload: str, on: str, seed: int) -> list[OpCheck]:
     """Check one operator of each family that a prefill and a decode step of the model launch."""
     scenario = make_scenario(workload, on, seed=seed)
     target = Target(accelerator=scenario.hardware, stack=scenario.stack)
-    return verify_model(_graph(scenario.model), target, np.random.default_rng(seed))
+    return verify_model(
+        _graph(scenario.model),
+        target,
+        np.random.default_rng(seed),
+        layers=expert_layers(scenario.model),
+    )
 
 
 def _graph(model: Model) -> OpGraph:

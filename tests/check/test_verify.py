@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from simulator.check import verify
 from simulator.check.functional import backends, require_ok
+from simulator.check.moe_layer import expert_layers
 from simulator.check.reduced import default_tiling, family, fewer_splits, reduce
-from simulator.check.verify import expert_layer, verify_model, verify_ops
+from simulator.check.verify import verify_model, verify_ops
 from simulator.costs.lower import lower
 from simulator.costs.plan import KernelPlan
 from simulator.costs.target import Target
@@ -120,7 +121,7 @@ def test_one_check_stands_for_operators_that_differ_in_size() -> None:
     checks = verify_model(EXPERTS, None, np.random.default_rng(0))
     require_ok(checks)
     names = {check.name for check in checks}
-    assert names == {"first", "up", "combine", "expert layer"}
+    assert names == {"first", "up", "combine"}
     assert len(checks) == len(names) * len(backends())
 
 
@@ -135,7 +136,11 @@ def test_a_model_passes_on_the_tiles_of_a_device(workload: str, device: str, ste
     model = load_workload(workload)
     assert isinstance(model, Transformer)
     checks = verify_model(
-        build_graph(model, step), target(device), np.random.default_rng(0), backend="numpy"
+        build_graph(model, step),
+        target(device),
+        np.random.default_rng(0),
+        layers=expert_layers(model),
+        backend="numpy",
     )
     require_ok(checks)
     kinds = {check.kind for check in checks}
@@ -154,11 +159,3 @@ def test_a_kernel_timed_for_other_work_is_found(monkeypatch: pytest.MonkeyPatch)
     checks = verify_model(EXPERTS, target("h100"), np.random.default_rng(0), backend="numpy")
     with pytest.raises(CheckError, match="the kernel timed for 'first' does"):
         require_ok(checks)
-
-
-def test_an_expert_layer_is_read_from_its_operators() -> None:
-    layer = expert_layer(EXPERTS.segments[0])
-    assert layer is not None
-    assert (layer.tokens, layer.experts, layer.top_k, layer.hidden) == (32, 3, 2, 160)
-    dense = GraphSegment(name="dense", repeat=1, ops=(Matmul(name="mm", m=4, n=4, k=4),))
-    assert expert_layer(dense) is None
