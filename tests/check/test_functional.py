@@ -110,7 +110,7 @@ def test_blocks_of_pointwise_functions_add_up(function: str) -> None:
     require_ok(checks)
 
 
-@pytest.mark.parametrize("out", ["fp8", "mxfp8", "fp8_block", "nvfp4"])
+@pytest.mark.parametrize("out", ["fp8", "int8", "mxfp8", "fp8_block", "nvfp4"])
 @pytest.mark.parametrize("function", ["quantise", "cache_write", "gather"])
 def test_quantised_rows_are_equal_bit_by_bit(function: str, out: str) -> None:
     result = check(pointwise(function, out), tiling=Tiling(3000))
