@@ -1,4 +1,5 @@
-"""The queue of a grouped product's tiles, expert by expert: in another order, or as rows arrive.
+"""The queue of a grouped product's tiles, expert by expert: in another order, as rows arrive, or
+as fast as a data mover is given its descriptors.
 
 Knows rows per expert and the kernel that they became. Never touches a clock or policies.
 """
@@ -8,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from simulator.costs.target import Target
+from simulator.mapping.descriptors import index_width
 from simulator.mapping.kernel import Kernel
 from simulator.mapping.tiling import Tiling
 from simulator.ops.matmul import GroupedMatmul
@@ -23,23 +26,25 @@ def queued(
 ) -> Kernel:
     """The kernel with its experts taken in ``order``.
 
-    With ``arrival``, (first, last), rows come over the links one expert after another in that
-    order, the first rows ``first`` and the last ones ``last`` seconds after the launch, and an
-    expert begins when its own are there.
+        With ``arrival``, (first, last), rows come over the links one expert after another in that
+        order, the first rows ``first`` and the last ones ``last`` seconds after the launch, and an
+        expert begins when its own are there.
 
-    >>> from simulator.mapping.kernel import TileClass
-    >>> op = GroupedMatmul(name="up", counts=(16, 48), n=128, k=64)
-    >>> tiles = tuple(TileClass(load=1.0, store=1.0, compute=1.0) for _ in range(2))
-    >>> plain = Kernel(
-    ...     name="up", classes=tiles, runs=((2, 0), (6, 1)), units=4, bandwidth=1.0
-    ... )
-    >>> late = queued(plain, op, Tiling(16, 64, 64), (1, 0), (2.0, 4.0))
-    >>> late.runs, late.releases
-    (((6, 1), (2, 0)), (3.5, 4.0))
+        >>> from simulator.costs.target import Target
+    from simulator.mapping.descriptors import index_width
+    from simulator.mapping.kernel import TileClass
+        >>> op = GroupedMatmul(name="up", counts=(16, 48), n=128, k=64)
+        >>> tiles = tuple(TileClass(load=1.0, store=1.0, compute=1.0) for _ in range(2))
+        >>> plain = Kernel(
+        ...     name="up", classes=tiles, runs=((2, 0), (6, 1)), units=4, bandwidth=1.0
+        ... )
+        >>> late = queued(plain, op, Tiling(16, 64, 64), (1, 0), (2.0, 4.0))
+        >>> late.runs, late.releases
+        (((6, 1), (2, 0)), (3.5, 4.0))
     """
     heights = [-(-rows // tiling.rows) for rows in op.counts]
     across = kernel.tiles // max(1, sum(heights))
-    classes = {rows: index for index, rows in enumerate(sorted(set(filter(None, op.counts))))}
+    classes = {rows: index for index, rows in enumerate(_sizes(op))}
     runs: list[tuple[int, int]] = []
     releases: list[Seconds] = []
     seen, total = 0, max(1, op.rows)
@@ -56,3 +61,35 @@ def queued(
             entry = entry[0] + runs.pop()[0], entry[1]
         runs.append(entry)
     return replace(kernel, runs=tuple(runs), releases=tuple(releases))
+
+
+def _sizes(op: GroupedMatmul) -> list[int]:
+    """Rows of an expert that each class of tiles stands for."""
+    return sorted(set(filter(None, op.counts)))
+
+
+def issued(
+    kernel: Kernel, op: GroupedMatmul, tiling: Tiling, target: Target, *, article: bool = False
+) -> Kernel:
+    """The kernel whose tiles take no less than their descriptors take to issue.
+
+    In each step of its inner loop a tile needs a descriptor of weights and those of its rows:
+    gathered, for the first product of the experts, as many at a time as the mover names, or all
+    at once in the reading of an article on the MI500 series. A fitted time knows nothing of a
+    mover, so this comes on top. Nothing changes without a mover whose issue is known.
+    """
+    mover = target.accelerator.data_mover
+    if mover is None or mover.issue is None:
+        return kernel
+    width = index_width(mover, op.tokens or op.rows)
+    gathers = op.half in ("up", "gate_up") and width is not None and not article
+    named = mover.gather_rows[width] if gathers and width is not None else tiling.rows
+    heights = sum(-(-rows // tiling.rows) for rows in op.counts)
+    slabs = kernel.tiles / max(1, heights * -(-op.n // tiling.columns))
+    steps = -(-op.k // tiling.depth) / slabs
+    clock = target.accelerator.compute.clock * mover.queues
+    classes = []
+    for rows, tile in zip(_sizes(op), kernel.classes, strict=True):
+        least = (1 + -(-min(rows, tiling.rows) // named)) * steps * mover.issue / clock
+        classes.append(replace(tile, compute=max(tile.compute, least / kernel.pace)))
+    return replace(kernel, classes=tuple(classes))

@@ -5,7 +5,7 @@ Knows an accelerator and a stack. Never touches operators, tiles or a clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 
@@ -165,20 +165,6 @@ class Target:
         compute = self.accelerator.compute
         per_clock = compute.exponentials or compute.vector["fp32"] / 8
         return per_clock * compute.clock
-
-
-@lru_cache(maxsize=64)
-def unlimited(target: Target) -> Target:
-    """The target with a data mover whose one descriptor names any number of rows.
-
-    The reading of an article on the MI500 series, "1 TDM MoE descriptor"; no published unit does
-    that. A device without a mover stays as it is.
-    """
-    mover = target.accelerator.data_mover
-    if mover is None:
-        return target
-    wide = replace(mover, gather_rows=FrozenMap({32: 1 << 31}))
-    return replace(target, accelerator=replace(target.accelerator, data_mover=wide))
 
 
 @lru_cache(maxsize=1024)

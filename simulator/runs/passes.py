@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from simulator.costs.bounds import bounds
 from simulator.costs.exchange import exchange_seconds
-from simulator.costs.expert_queue import queued
+from simulator.costs.expert_queue import issued, queued
 from simulator.costs.lower import alternatives, lower
 from simulator.costs.plan import KernelPlan
-from simulator.costs.target import Target, unlimited
+from simulator.costs.target import Target
 from simulator.engine.execute import Memo, Segment, run_stream
 from simulator.engine.machine import CommandProcessor, LaunchPolicy
 from simulator.ops.exchange import Exchange
@@ -90,9 +90,8 @@ def _priced(op: Op, target: Target, scenario: Scenario, memo: Memo) -> Priced:
 
 
 def _as_planned(plan: KernelPlan, op: GroupedMatmul, target: Target, wanted: Plan) -> KernelPlan:
-    kernel = plan.kernel
-    if wanted.descriptors == "article":
-        kernel = replace(lower(op, unlimited(target)).kernel, pace=kernel.pace)
+    article = wanted.descriptors == "article"
+    kernel = issued(plan.kernel, op, plan.tiling, target, article=article)
     if wanted.expert_order != "expert":
         order = EXPERT_ORDERS[wanted.expert_order](op.counts)
         kernel = queued(kernel, op, plan.tiling, order)
