@@ -128,7 +128,7 @@ def check_moe_ranks(
     place = tokens * placement.ranks // layer.tokens if home is None else np.asarray(home)
     run = run_ranks(stages, placement, place, merged=merged, assignment=assignment)
     return report(
-        f"expert layer, {placement.ranks} ranks", stages, run.ran, libraries,
+        f"experts on {placement.ranks} ranks", stages, run.ran, libraries,
         routed=assignment is None, sums=placement.ranks if merged else 0,
         faults=run.faults(merged=merged),
     )  # fmt: skip

@@ -66,7 +66,7 @@ def print_checks(checks: Sequence[OpCheck]) -> None:
         )
         for check in checks
     ]
-    columns = ("operator", "against", "blocks", "descr.", "FLOP", "error", "allowed", "")
+    columns = ("operator", "vs", "blocks", "descr.", "FLOP", "error", "allowed", "")
     print_table(Table(title="blocks on real numbers", columns=columns, rows=rows))
     failed = sum(not check.ok for check in checks)
     counted = "" if failed else "; FLOP and bytes counted equal those stated"

@@ -55,6 +55,7 @@ class Routed:
     placement: ExpertPlacement
     traffic: Traffic
     per_rank: bool
+    relayed: bool
 
     @cached_property
     def rank_load(self) -> Ints:
@@ -69,7 +70,7 @@ class Routed:
 
     @cached_property
     def _volumes(self) -> tuple[Volume, ...]:
-        return self.traffic.volumes(per_rank=self.per_rank)
+        return self.traffic.volumes(per_rank=self.per_rank, relayed=self.relayed)
 
     @cached_property
     def _shares(self) -> dict[Even, tuple[Share, ...]]:
@@ -104,7 +105,7 @@ class Dispatch:
 
     Each MoE layer draws from its own stream of ``seed``, so layers differ and the same layer has
     the same routing whatever the plan. ``per_rank``: a token goes once to a rank, however many
-    of its experts are there.
+    of its experts are there. ``relayed``: it goes to other domains by way of one rank there.
     """
 
     def __init__(
@@ -116,10 +117,11 @@ class Dispatch:
         part: int = 0,
         domain: int = 1,
         per_rank: bool = True,
+        relayed: bool = True,
     ) -> None:
         self.plan = plan
         self.tokens = tokens
-        self.per_rank = per_rank
+        self.per_rank, self.relayed = per_rank, relayed
         self._seed, self._part, self._domain = seed, part, domain
         self.layers: dict[int, Routed] = {}
         """The layers routed so far, by their number among the MoE layers."""
@@ -160,4 +162,7 @@ class Dispatch:
             part=self._part,
             domain=self._domain,
         )
-        return Routed(net=net, placement=placement, traffic=found, per_rank=self.per_rank)
+        return Routed(
+            net=net, placement=placement, traffic=found, per_rank=self.per_rank,
+            relayed=self.relayed,
+        )  # fmt: skip

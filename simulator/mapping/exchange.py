@@ -73,24 +73,24 @@ class Traffic:
         """How many ranks there are."""
         return len(self.rows)
 
-    def copies(self, merged: float) -> NDArray[np.float64]:
-        """(source, host): rows that travel when ``merged`` of a token's copies for one rank go as
-        one: 1 for de-duplication, 0 for one copy per expert."""
-        return self.rows * merged + self.pairs * (1 - merged)
+    def copies(self, *, per_rank: bool) -> Ints:
+        """(source, host): copies that are sent: one for each token, or one for each pair."""
+        return self.rows if per_rank else self.pairs
 
-    def volumes(self, *, per_rank: bool) -> tuple[Volume, ...]:
+    def volumes(self, *, per_rank: bool, relayed: bool) -> tuple[Volume, ...]:
         """What each rank moves; combine moves as much the other way.
 
-        ``per_rank``: a token goes once to each other domain, to the rank that stands there where
-        its source stands here, and once to each rank within it. Otherwise every pair travels on
-        its own, and straight.
+        ``per_rank``: a rank gets a token once, however many of its experts are there. ``relayed``:
+        a token goes once to each other domain, to the rank that stands there where its source
+        stands here, and on from it within the domain; otherwise every copy travels straight.
         """
         home = np.arange(self.ranks) // self.domain
         inside = home[:, None] == home
-        if not per_rank:
-            own = np.where(inside, self.pairs, 0)
+        if not relayed:
+            sent = self.copies(per_rank=per_rank)
+            own = np.where(inside, sent, 0)
             out, back = own.sum(1), own.sum(0)
-            leaving, coming = (self.pairs.sum(axis) for axis in (1, 0))
+            leaving, coming = (sent.sum(axis) for axis in (1, 0))
             near = np.maximum(out, back)
             return self._volumes(near, near, np.maximum(leaving - out, coming - back))
         place = np.arange(self.ranks) % self.domain

@@ -6,6 +6,8 @@ Knows a model, a batch and a capacity. Never touches time. Sizes are bytes per d
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 
 from simulator.errors import CapacityError
 from simulator.models.arithmetic import kv_bytes_at, weight_bytes, weight_bytes_by_part
@@ -142,11 +144,13 @@ def require_fit(scenario: Scenario, use: MemoryUse) -> None:
             "holds it: take a smaller batch or input"
         )
     else:
-        count = math.ceil(shared / free)
-        lines.append(f"by capacity {count} x {name} hold it{_tensor_parallel(scenario, count)}")
-        batch = _largest_batch(scenario, use)
+        ep, batch = scenario.plan.ep, _largest_batch(scenario, use)
+        if ep == 1:
+            count = math.ceil(shared / free)
+            lines.append(f"by capacity {count} x {name} hold it{_tensor_parallel(scenario, count)}")
+        lines += _expert_parallel(scenario)
         if batch:
-            lines.append(f"on 1 x {name} the largest batch that fits is {batch:,}")
+            lines.append(f"on {ep} x {name} the largest batch that fits is {batch:,}")
     raise CapacityError("; ".join(lines))
 
 
@@ -163,11 +167,26 @@ def _tensor_parallel(scenario: Scenario, count: int) -> str:
     return "" if degree is None else f", {degree} with tensor parallelism"
 
 
+def _expert_parallel(scenario: Scenario) -> Iterator[str]:
+    """The fewest expert-parallel ranks that hold a model with experts."""
+    model, plan = scenario.model, scenario.plan
+    if not isinstance(model, Transformer):
+        return
+    counts = {layer.ffn.experts for layer in model.layers() if isinstance(layer.ffn, MoE)}
+    for ep in range(plan.ep + 1, min(counts, default=0) + 1):
+        if all((count + plan.redundant_experts) % ep == 0 for count in counts):
+            use = memory_use(replace(scenario, plan=replace(plan, ep=ep)))
+            if use.total <= use.capacity:
+                yield f"--ep {ep} fits, with {_gb(use.total)} on each"
+                return
+
+
 def _largest_batch(scenario: Scenario, use: MemoryUse) -> int:
     """The largest batch whose cache and activations fit beside weights and runtime; 0 if none."""
     fixed = sum(part.bytes for part in use.parts if part.name in ("weights", "runtime"))
-    each = (use.total - fixed) / scenario.batch
-    return max(0, int((use.capacity - fixed) // each)) if each else 0
+    ep = scenario.plan.ep
+    each = (use.total - fixed) / -(-scenario.batch // ep)
+    return ep * max(0, int((use.capacity - fixed) // each)) if each else 0
 
 
 def _gb(size: Bytes) -> str:

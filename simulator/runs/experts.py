@@ -70,7 +70,7 @@ def routed_pass(
         steps.append(run_ranks(other, scheduled(other, other.priced())).latency)
     names = ("unequal exchange", "unequal experts")
     executed = ((work.priced, 1) for ranks in works for mine in ranks for work in mine)
-    layer, spans = _slowest_layer(works, run)
+    layer, spans = _slowest_layer(works, run, stack.launch.gap)
     use = _use(phase, scenario, group.dispatches, step, group.domain)
     return replace(
         found,
@@ -143,7 +143,7 @@ def _use(
     loads = np.array([np.sum([part.traffic.load for part in layer], axis=0) for layer in alike])
     held = np.array([np.sum([part.rank_load for part in layer], axis=0) for layer in layers])
     per_rank = dispatches[0].per_rank
-    rows = np.sum([part.traffic.rows if per_rank else part.traffic.pairs for part in parts], axis=0)
+    rows = np.sum([part.traffic.copies(per_rank=per_rank) for part in parts], axis=0)
     model = scenario.model
     assert isinstance(model, Transformer), "a U-Net has no experts"
     sent = operand_format(model, "experts") if step.dispatch is None else step.dispatch
@@ -184,7 +184,7 @@ def _imbalance(loads: NDArray[np.number]) -> float:
     return float((loads.max(axis=1)[some] / mean[some]).mean()) if some.any() else 1.0
 
 
-def _slowest_layer(works: list[Ranks], run: GroupRun) -> tuple[int, tuple[Span, ...]]:
+def _slowest_layer(works: list[Ranks], run: GroupRun, gap: Seconds) -> tuple[int, tuple[Span, ...]]:
     """The MoE layer that takes longest, and what each rank does in it.
 
     A layer runs from the stage before its dispatch to the end of its combine; times count from
@@ -205,9 +205,10 @@ def _slowest_layer(works: list[Ranks], run: GroupRun) -> tuple[int, tuple[Span, 
             for stage in (2 * layer, 2 * layer + 1):
                 work, lap = stages_of(mine)[stage], laps[stage]
                 at = lap.begin - start
-                for step, time in _steps(work):
-                    spans.append(Span(rank=rank, lane="units", name=step, start=at, end=at + time))
-                    at += time
+                for step, time in _steps(work, gap):
+                    until = min(at + time, lap.computed - start)
+                    spans.append(Span(rank=rank, lane="units", name=step, start=at, end=until))
+                    at = until
                 ready, met, end = (time - start for time in (lap.computed, lap.met, lap.end))
                 name = ("dispatch", "combine")[stage % 2]
                 if met > ready and len(works) == 1:
@@ -219,12 +220,12 @@ def _slowest_layer(works: list[Ranks], run: GroupRun) -> tuple[int, tuple[Span, 
     return layer, tuple(spans)
 
 
-def _steps(works: list[Work]) -> list[tuple[str, Seconds]]:
-    """Kernels of a stage, joined by the step of the layer that they are part of."""
+def _steps(works: list[Work], gap: Seconds) -> list[tuple[str, Seconds]]:
+    """Kernels of a stage with the gaps behind them, joined by the step that they are part of."""
     joined: list[tuple[str, Seconds]] = []
     for work in works:
         if work.kernel is not None:
             step = step_of(work.priced.op) or "attention"
             before = joined.pop()[1] if joined and joined[-1][0] == step else 0.0
-            joined.append((step, before + work.time))
+            joined.append((step, before + work.time + gap))
     return joined

@@ -31,6 +31,7 @@ from simulator.runs.line import Line, Priced
 from simulator.runs.passes import Pass, all_ops, launch_policy, price
 from simulator.specs.scenario import Scenario
 from simulator.specs.workload import Transformer
+from simulator.tables.alone import merges
 from simulator.units import Seconds
 
 
@@ -77,7 +78,7 @@ class Group:
         self.dispatches = dispatches or [
             Dispatch(
                 plan, tokens, step.seed, part=part, domain=self.domain,
-                per_rank=step.exchange == "ht",
+                per_rank=merges(step.exchange, target), relayed=step.exchange == "ht",
             )
             for part in range(batches)
         ]  # fmt: skip

@@ -16,6 +16,7 @@ import numpy as np
 from simulator.costs.target import Target
 from simulator.engine.execute import Memo
 from simulator.mapping.placement import memory_use, require_fit
+from simulator.mapping.routing import notes
 from simulator.models.arithmetic import weight_bytes_by_part
 from simulator.models.graph import Step
 from simulator.models.graph_unet import build_unet_graph
@@ -38,7 +39,7 @@ from simulator.runs.line import Line
 from simulator.runs.passes import Pass, one_device
 from simulator.runs.provenance import numbers_behind, weakest
 from simulator.specs.scenario import Scenario
-from simulator.specs.workload import Model, Transformer
+from simulator.specs.workload import Model, MoE, Transformer
 from simulator.units import Seconds
 from simulator.version import __version__
 
@@ -331,5 +332,10 @@ def _warnings(scenario: Scenario) -> Iterator[str]:
                 f"the name says {said[0]}, but the file states no quantisation; its weights are "
                 f"taken as {_stored_format(model)}: --dtype changes that"
             )
+        nets = dict.fromkeys(layer.ffn for layer in model.layers() if isinstance(layer.ffn, MoE))
+        tokens = {step.tokens for _, _, step in _steps(scenario)}
+        yield from dict.fromkeys(
+            note for net in nets for some in sorted(tokens) for note in notes(net, some)
+        )
     else:
         yield "text encoders and the image decoder are not included"

@@ -16,8 +16,9 @@ def numbers_behind(
 ) -> tuple[Basis, ...]:
     """The spec numbers and fits that this run used, with their sources.
 
-    Rates of other number formats, links, power and prices are left out: they had no say. Nor had
-    the stack's tile library where no operator was ``tiled`` alone: fits set the time.
+    Rates of other number formats, power, prices, and the links of a single device are left out:
+    they had no say. Nor had the stack's tile library where no operator was ``tiled`` alone: fits
+    set the time.
     """
     hardware, stack = scenario.hardware, scenario.stack
     dram = hardware.dram
@@ -52,6 +53,11 @@ def numbers_behind(
     ]
     if tiled:
         of_stack += of_tiles
+    if scenario.has_experts:
+        used += [entry.path for entry in hardware.provenance if entry.path.startswith(_MOVER)]
+    if scenario.plan.ep > 1:
+        of_stack.append("exchange_units")
+        used += [f"{link}.{name}" for link in ("scale_up", "scale_out") for name in _LINK]
     if dram.achieved is None:
         of_stack.append("bandwidth")
     numbers = [
@@ -84,6 +90,8 @@ def _fit_behind(known: Alone) -> Basis:
 
 
 _CACHE = ("capacity", "bandwidth", "per_clock")
+_MOVER = "data_mover."
+_LINK = ("bandwidth", "achieved", "latency", "peers")
 
 
 MATTERS = 0.05
@@ -100,9 +108,12 @@ _DECIDES: tuple[tuple[str, tuple[Bound, ...]], ...] = (
     ("memory.mall", ("cache",)),
     ("memory.lds", ("cache",)),
     ("memory.", ("memory",)),
+    ("scale_up.", ("link",)),
+    ("scale_out.", ("link",)),
+    ("exchange_units", ("link",)),
     ("launch.", ("latency",)),
     ("fill", ("latency",)),
-    ("fits.", ("compute", "memory", "cache", "latency", "waiting")),
+    ("fits.", ("compute", "memory", "cache", "link", "latency", "waiting")),
     ("matmul.efficiency", ("compute",)),
     ("attention.efficiency", ("compute",)),
     ("matmul.multicast", ("cache",)),

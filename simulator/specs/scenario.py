@@ -82,13 +82,17 @@ class Scenario:
         if faults:
             raise SpecError(faults)
 
+    @property
+    def has_experts(self) -> bool:
+        """Whether some layer of the model routes tokens to experts."""
+        return isinstance(self.model, Transformer) and any(
+            isinstance(layer.ffn, MoE) for layer in self.model.layers()
+        )
+
     def _plan_faults(self) -> list[Fault]:
         """What of the plan has nothing to work on."""
         plan, faults = self.plan, []
-        routed = isinstance(self.model, Transformer) and any(
-            isinstance(layer.ffn, MoE) for layer in self.model.layers()
-        )
-        if plan.ep > 1 and not routed:
+        if plan.ep > 1 and not self.has_experts:
             fix = "leave ep out, or take a model with experts"
             faults.append(_fault("ep", f"{self.model.name} has no experts to spread", fix))
         if plan.schedule == "two_batch" and self.batch < 2 * plan.ep:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.costs.families.experts import layer_seconds
-from simulator.costs.families.library import REFERENCE, distance, split, values_for
+from simulator.costs.families.library import REFERENCE, distance, rules_of, split, values_for
 from simulator.costs.families.model import Query, Terms, Values, model_of
 from simulator.costs.families.of_op import layer_of, query_of, share_of_layer
 from simulator.costs.target import Target
@@ -90,6 +90,17 @@ def _answer(query: Query, op: Op, target: Target) -> Alone | None:
             parts=parts,
         )
     return None
+
+
+def merges(form: str, target: Target) -> bool:
+    """Whether dispatch and combine in that form send a rank one copy of a token, however many of
+    its experts are there: as its library was fitted; the throughput form does where none is."""
+    query = Query(op=f"moe_dispatch_{form}", dtype="fp8", framework=REFERENCE, sizes={})
+    rules = rules_of(target.stack, "moe_comm", query)
+    if not rules:
+        return form == "ht"
+    values = values_for(shipped_fit("moe_comm"), rules[0].use, target.stack)
+    return values["merge"] > 0.5
 
 
 def slowdown(op: Op, target: Target) -> float:
