@@ -69,6 +69,11 @@ def bounds(kernel: Kernel) -> tuple[Seconds, Seconds]:
         return kernel.fixed, kernel.fixed
     if kernel.releases:
         lower, upper = bounds(replace(kernel, releases=()))
+        if kernel.tiles <= kernel.units:  # loads that begin apart share the pipe less
+            lone = 1 / min(kernel.bandwidth, kernel.rate_cap)
+            moved = kernel.pipe_bytes / kernel.bandwidth + min(time for _, time in counts)
+            lower = max(moved, *(size * lone + time for size, time in counts))
+            lower = (kernel.fixed + lower) * (1 - _ROUNDING)
         last, tile = max(
             (due, index)
             for due, (count, index) in zip(kernel.releases, kernel.runs, strict=True)
