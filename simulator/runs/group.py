@@ -276,6 +276,8 @@ def limits(group: Group, works: list[Ranks]) -> Bounds:
     exchange that is under way, and none of them is waited for twice.
     """
     launch = launch_policy(group.scenario.stack)
+    # Below, the host is free: while ranks exchange it may issue what comes next.
+    policies = replace(launch, host=0.0), launch
     cache: dict[Kernel, tuple[Seconds, Seconds]] = {}
 
     def bound(work: Work, side: int) -> Seconds:
@@ -293,11 +295,11 @@ def limits(group: Group, works: list[Ranks]) -> Bounds:
         for side in (0, 1):
             rows = []
             for rank, mine in enumerate(ranks):
-                row, processor = [], CommandProcessor(launch)
+                row, processor = [], CommandProcessor(policies[side])
                 for work in mine:
                     if work.kernel is None:
                         row.append(processor.end)
-                        processor = CommandProcessor(replace(launch, first=0.0))
+                        processor = CommandProcessor(replace(policies[side], first=0.0))
                     else:
                         time = bound(work, side)
                         processor.execute(time)
