@@ -155,7 +155,7 @@ def _exchange(
             top_k=net.top_k,
             experts=share.slots,
             format=name,
-            row=number_format(name).bytes(model.hidden),
+            row=number_format(name).row_bytes(model.hidden),
             units=step.exchange_units,
             near=volume.near,
             crossing=volume.crossing,

@@ -172,8 +172,8 @@ def _use(
         placement=plan.placement,
         schedule=plan.schedule,
         rows=tuple(map(tuple, rows.tolist())),
-        dispatch_row=number_format(sent).bytes(model.hidden),
-        combine_row=number_format(step.combine).bytes(model.hidden),
+        dispatch_row=number_format(sent).row_bytes(model.hidden),
+        combine_row=number_format(step.combine).row_bytes(model.hidden),
     )
 
 

@@ -39,6 +39,8 @@ class NumberFormat:
     scale_bits: int = 0
     compute: str = ""
     """The matrix rate that multiplies it, where it has another name in a data sheet."""
+    row_block: int = 0
+    """Elements of a row of activations that share a scale; 0: ``block``, as weights do."""
 
     @property
     def bits_per_element(self) -> float:
@@ -53,6 +55,14 @@ class NumberFormat:
         """
         return elements * self.bits_per_element / 8
 
+    def row_bytes(self, elements: float) -> Bytes:
+        """Bytes of a row of activations with its scales.
+
+        >>> FORMATS["fp8_block"].row_bytes(7168)
+        7392.0
+        """
+        return elements * (self.bits + self.scale_bits / (self.row_block or self.block)) / 8
+
 
 FORMATS = {
     entry.name: entry
@@ -63,7 +73,14 @@ FORMATS = {
         NumberFormat(name="fp16", bits=16),
         NumberFormat(name="bf16", bits=16),
         NumberFormat(name="fp8", bits=8),
-        NumberFormat(name="fp8_block", bits=8, block=128 * 128, scale_bits=32, compute="fp8"),
+        NumberFormat(
+            name="fp8_block",
+            bits=8,
+            block=128 * 128,
+            scale_bits=32,
+            compute="fp8",
+            row_block=128,
+        ),
         NumberFormat(name="int8", bits=8),
         NumberFormat(name="mxfp8", bits=8, block=32, scale_bits=8, compute="fp8"),
         NumberFormat(name="mxfp6", bits=6, block=32, scale_bits=8, compute="fp6"),
