@@ -222,12 +222,17 @@ def load_scenario(text: str | Path) -> Scenario:
     32
 
     The line is WORKLOAD [PHASE] [KEY=VALUE]... on HARDWARE. Keys are those of ``make_scenario``;
-    any other key is an override. A file has the keys ``workload``, ``on``, those of
+    any other key is an override, in quotes where its value has a space, as in
+    ``moe.routing="zipf 1.2"``. A file has the keys ``workload``, ``on``, those of
     ``make_scenario``, and ``set``, a list of overrides. Raises SpecError with every fault.
     """
     if isinstance(text, Path) or text.strip().endswith((".yaml", ".yml")):
         return _from_file(Path(text.strip()) if isinstance(text, str) else text)
-    words = text.split()
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        fix = "close the quotes"
+        raise SpecError([Fault("scenario", None, "", str(error).lower(), fix)]) from None
     if len(words) < 3 or words[-2] != "on":
         fix = "write it like 'llama-3.1-8b decode batch=32 context=4096 on h200'"
         raise SpecError([Fault("scenario", None, "", f"{text[:80]!r} names no hardware", fix)])

@@ -6,6 +6,7 @@ Chance is passed in as a generator.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
@@ -158,11 +159,17 @@ def _uniform(moe: MoE, routing: Routing, rng: np.random.Generator, layer: int) -
 
 
 def _balanced(moe: MoE, routing: Routing, rng: np.random.Generator, layer: int) -> Stretch:
-    """Experts in turn, so that counts differ by at most one, the first ones fullest."""
+    """Experts in turn, so that counts differ by at most one; those of one token lie as far apart
+    as can be, since a router that balances ranks too would not send all copies to one."""
     pairs = moe.top_k
-    return _alike(
-        moe, lambda first, some: np.arange(first * pairs, (first + some) * pairs) % moe.experts
-    )
+    stride = moe.experts // pairs
+    while math.gcd(stride, moe.experts) > 1:
+        stride += 1
+
+    def stretch(first: int, some: int) -> NDArray[np.int64]:
+        return np.arange(first * pairs, (first + some) * pairs) * stride % moe.experts
+
+    return _alike(moe, stretch)
 
 
 @lru_cache(maxsize=32)

@@ -88,7 +88,14 @@ def test_distinct_experts_of_draws_agree_with_the_expectation(
 def test_balanced_counts_differ_by_one_at_most() -> None:
     moe = MoE(experts=7, top_k=2, width=1, routing="balanced")
     counts = expert_counts(moe, 5, np.random.default_rng(0))
-    assert counts.tolist() == [2, 2, 2, 1, 1, 1, 1]
+    assert sorted(counts.tolist()) == [1, 1, 1, 1, 2, 2, 2]
+
+
+def test_a_balanced_token_has_an_expert_on_every_rank_where_it_has_enough() -> None:
+    moe = MoE(experts=256, top_k=8, width=1, routing="balanced")
+    (some,) = draw(moe, 64, np.random.default_rng(0))
+    ranks = (some.expert // 32).reshape(64, 8)
+    assert (np.sort(ranks, axis=1) == np.arange(8)).mean() > 0.95
 
 
 def test_the_same_seed_gives_the_same_counts_and_wrong_input_is_refused() -> None:
