@@ -135,4 +135,4 @@ def _given(assignment: Assignment) -> Known:
     """Weights as an assignment states them; the sums take them in fp32."""
     value = np.zeros((assignment.tokens, assignment.experts))
     value[assignment.token - assignment.first, assignment.expert] = assignment.weight
-    return Known(value, value * 2.0**-24)
+    return Known(value, np.abs(value) * 2.0**-24)

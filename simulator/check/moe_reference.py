@@ -64,7 +64,7 @@ def shares(layer: MoELayer, seen: Known, made: Mask, kept: Mask, arrays: Arrays)
     if router.expert_scale:
         value = value * arrays["expert_scale"]
     off = np.expm1(2 * seen.error.max(axis=1, keepdims=True)) + (net.top_k + STEPS) * u
-    return Known(value, value * off)
+    return Known(value, np.abs(value) * off)
 
 
 def exact_layer(layer: MoELayer, arrays: Arrays, gates: Known, *, sums: int = 0) -> Known:
@@ -75,14 +75,14 @@ def exact_layer(layer: MoELayer, arrays: Arrays, gates: Known, *, sums: int = 0)
     net, u = layer.net, roundoff(layer.router(0))
     x = _exact(arrays["x"])
     total, off, terms = (np.zeros(x.value.shape) for _ in range(3))
-    terms_of = int((gates.value > 0).sum(axis=1).max(initial=0))
+    terms_of = int((gates.value != 0).sum(axis=1).max(initial=0))
     operators = layer.routed((0,) * net.experts)
     for expert in range(net.experts):
         share = Known(gates.value[:, expert, None], gates.error[:, expert, None])
         inside, one = x, share
         if net.router.on_input:
             inside = _rounded(_times(x, share, u), layer.format)
-            one = Known((share.value > 0).astype(np.float64), np.zeros_like(share.error))
+            one = Known((share.value != 0).astype(np.float64), np.zeros_like(share.error))
         weights = [(arrays[name][expert], _of(arrays, f"{name}_bias", expert)) for name in _TWO]
         out = _network(operators, inside, weights, layer.format)
         part = _times(out, one, 0.0)
