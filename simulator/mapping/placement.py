@@ -79,7 +79,7 @@ def _exchange_buffers(model: Transformer, plan: Plan, tokens: int) -> MemoryPart
     net = next(layer.ffn for layer in model.layers() if isinstance(layer.ffn, MoE))
     rows = tokens * min(plan.ep * net.top_k, net.experts + plan.redundant_experts)
     sent = plan.dispatch or model.weight_format("experts")
-    each = sum(number_format(name).bytes(model.hidden) for name in (sent, plan.combine))
+    each = sum(number_format(name).row_bytes(model.hidden) for name in (sent, plan.combine))
     return MemoryPart(
         name="exchange buffers",
         bytes=rows * each,

@@ -35,12 +35,17 @@ def title(result: Result) -> list[str]:
         "output": result.output,
         "context": result.context,
     }
-    devices = f"{result.devices} x " if result.devices > 1 else ""
+    many = f"{result.devices} x " if result.devices > 1 else ""
     return [
-        numbers.plain(f"{result.workload} {result.phase} on {devices}{result.hardware}"),
+        numbers.plain(f"{result.workload} {result.phase} on {many}{result.hardware}"),
         numbers.plain(_formats(result)),
         *(f"{name} {numbers.count(size)}" for name, size in sizes.items() if size is not None),
     ]
+
+
+def devices(result: Result) -> str:
+    """How many devices, in words."""
+    return f"{result.devices:,} devices" if result.devices > 1 else "1 device"
 
 
 def facts(result: Result) -> list[Fact]:
@@ -86,8 +91,7 @@ def _throughput(result: Result) -> Fact:
         slow, fast = result.work / within.upper, result.work / within.lower
         value = numbers.interval(rate, slow, fast, unit)
     counted = _TOKENS.get(result.phase, "tokens") if tokens else "samples"
-    many = f"{result.devices:,} devices" if result.devices > 1 else "1 device"
-    details = [f"{counted}, {many}"]
+    details = [f"{counted}, {devices(result)}"]
     if result.phase == "decode" and rate is not None and result.batch > 1:
         details.append(f"{numbers.quantity(rate / result.batch, unit)} per sequence")
     return Fact(label="throughput", value=value, details=tuple(details))

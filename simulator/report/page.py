@@ -17,7 +17,7 @@ from pathlib import Path
 
 from simulator.errors import Fault, SpecError
 from simulator.report import experts_page, numbers, palette
-from simulator.report.facts import facts, title, trust
+from simulator.report.facts import devices, facts, title, trust
 from simulator.report.points import points
 from simulator.report.ranking import lines, of_roof, ranked
 from simulator.report.roofline import NARROW, WIDE, caption, finding, picture
@@ -99,6 +99,7 @@ def render_page(result: Result) -> str:
         title=title(result),
         provenance=result.provenance,
         plain=numbers.plain,
+        devices=devices(result),
         stack=result.stack,
         events=numbers.count(result.events),
         facts=facts(result),
