@@ -67,6 +67,7 @@ class Traffic:
     """(source, domain): tokens with at least one expert in the domain, each once."""
     tokens: int
     dropped: int
+    """Pairs that a capacity left out, of the whole batch."""
 
     @property
     def ranks(self) -> int:

@@ -154,7 +154,7 @@ def _use(
         top_k=net.top_k,
         layers=len(layers),
         tokens=sum(part.traffic.tokens for part in layers[0]),
-        dropped=sum(part.traffic.dropped for part in parts),
+        dropped=sum(layer[0].traffic.dropped for layer in layers),
         order=plan.expert_order,
         load=tuple(loads.sum(axis=0).tolist()),
         distinct=float((loads > 0).sum(axis=1).mean()),
