@@ -151,9 +151,11 @@ class Dispatch:
         if plan.placement == "balanced":
             for some in draw(net, total, stream(), layer=layer):
                 loads += some.counts
+        whole = plan.ep % self._domain == 0  # else domains hold unequal numbers of experts
         placement = place(
             net.experts, plan.ep, redundant=plan.redundant_experts, policy=plan.placement,
-            loads=loads.tolist(), nodes=-(-plan.ep // self._domain), groups=net.router.groups,
+            loads=loads.tolist(), nodes=plan.ep // self._domain if whole else 1,
+            groups=net.router.groups,
         )  # fmt: skip
         found = traffic(
             draw(net, total, stream(), layer=layer),
