@@ -280,13 +280,15 @@ def _unit_counts(tiles: int, units: int) -> list[int]:
     return [max(1, -(-tiles // waves)) for waves in range(least, least + 3)]
 
 
-GRAIN = 1024.0
-"""Parts of a byte that the loads of an expert's tiles are whole numbers of: then sums of them are
-exact, and units that have loaded as much by different ways are in one state again."""
+GRAIN_BITS = 40
+"""Bits of what an expert's tile moves: sums of so short numbers are exact, and units that have
+loaded as much by different ways are in one state again."""
 
 
-def _grained(size: Bytes) -> Bytes:
-    return math.ceil(size * GRAIN) / GRAIN
+def _grained(size: Bytes, largest: Bytes, bits: int) -> Bytes:
+    """``size`` with no more than the first ``bits`` bits that ``largest`` has."""
+    grain = math.ldexp(1.0, math.frexp(largest)[1] - bits)
+    return round(size / grain) * grain
 
 
 def _grouped_kernel(op: GroupedMatmul, target: Target, library: _Library, best: Choice) -> Kernel:
@@ -296,19 +298,23 @@ def _grouped_kernel(op: GroupedMatmul, target: Target, library: _Library, best: 
     scale = 1.0 + best.again / once if once else 1.0
     tile_m, columns = int(library.m[best.index]), -(-op.n // int(library.n[best.index]))
     beside = columns * best.slabs
-    per_row = _grained(scale * demand.read / max(1, op.rows) / beside)
-    stored = _grained(demand.written / max(1, op.rows) / beside)
-    per_expert = _grained(scale * demand.weights / max(1, op.active) / beside)
+    stored = demand.written / max(1, op.rows) / beside
+    per_row = scale * demand.read / max(1, op.rows) / beside + stored
+    per_expert = scale * demand.weights / max(1, op.active) / beside
+    largest = per_row * max(op.counts, default=0) + per_expert
+    per_row, per_expert = (_grained(size, largest, GRAIN_BITS) for size in (per_row, per_expert))
     classes: list[TileClass] = []
     known: dict[int, tuple[int, int]] = {}
     for count in sorted(set(filter(None, op.counts))):
         tall = -(-count // tile_m)
         entries = tall * beside
+        moved = (per_row * count + per_expert) / tall
+        store = _grained(stored * count / tall, largest, GRAIN_BITS + 12)
         known[count] = (entries, len(classes))
         classes.append(
             TileClass(
-                load=(per_row * count + per_expert) / tall,
-                store=stored * count / tall,
+                load=moved - store,
+                store=store,
                 compute=best.compute / best.slabs,
                 flops=2.0 * op.n * op.k * count / entries,
             )

@@ -79,10 +79,12 @@ class Routed:
         even: tuple[Volume | None, ...] = (None,)
         if self.placement.ranks > 1:
             volumes, even = self._volumes, (mean(self._volumes),) * self.placement.ranks
+        held = zip(_spread(counts, self.placement.ranks), self.placement.slots, strict=True)
+        dealt = np.concatenate([_spread(rows, len(slots)) for rows, slots in held])
         return {
             "nothing": self._cut(counts, arrived, volumes),
             "volumes": self._cut(counts, arrived, even),
-            "all": self._cut(_spread(counts), _spread(arrived), even),
+            "all": self._cut(dealt, _spread(arrived, len(arrived)), even),
         }
 
     def _cut(
@@ -95,9 +97,9 @@ class Routed:
         )
 
 
-def _spread(rows: Ints) -> Ints:
-    """The same rows, dealt evenly."""
-    return np.array(shares(int(rows.sum()), len(rows)), dtype=np.int64)
+def _spread(rows: Ints, parts: int) -> Ints:
+    """The same rows, dealt evenly to so many parts."""
+    return np.array(shares(int(rows.sum()), parts), dtype=np.int64)
 
 
 class Dispatch:
