@@ -182,6 +182,10 @@ class ExpertPhase:
     """Rows that threads copy where no descriptor can."""
     requests: int = 0
     """Requests of 128 bytes."""
+    issue: Seconds = 0.0
+    """In which each unit's mover is given its share of the descriptors; 0 where not known."""
+    slot: Bytes = 0.0
+    """Local memory that the fullest gather of one tile of columns fills."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +231,9 @@ class ExpertUse:
     order: str = ""
     load: tuple[int, ...]
     """Rows of each expert, over all layers."""
+    gathers: tuple[int, ...] = ()
+    """Descriptors that bring each expert's rows for one tile of columns, over all layers; rows that
+    threads copy where nothing gathers."""
     distinct: float
     """Experts with at least one row, mean over the layers."""
     rank_load: tuple[int, ...]

@@ -225,6 +225,8 @@ def data(result: Result) -> str:
 def _rows(use: ExpertUse) -> Iterator[tuple[object, ...]]:
     for expert, rows in enumerate(use.load):
         yield "expert load", expert, "", "", "", rows, "rows"
+    for expert, made in enumerate(use.gathers):
+        yield "gathers per column tile", expert, "", "", "", made, "descriptors"
     for rank, rows in enumerate(use.rank_load):
         yield "rank load", rank, "", "", "", rows, "rows"
     for name, size in (("dispatch", use.dispatch_row), ("combine", use.combine_row)):
@@ -242,6 +244,8 @@ def _rows(use: ExpertUse) -> Iterator[tuple[object, ...]]:
         yield "steps", name, "", "", "", phase.bytes, "B"
         for kind in ("descriptors", "copies", "requests"):
             yield "steps", name, "", "", "", getattr(phase, kind), kind
+        yield "issue", name, "", "", "", phase.issue, "s"
+        yield "local memory", name, "", "", "", phase.slot, "B"
     for step in use.lost:
         yield "lost", numbers.plain(step.name), "", "", "", step.time, "s"
 

@@ -133,6 +133,10 @@ def _steps(use: ExpertUse) -> Table:
         _aligned(size),
         *([*map(numbers.count, kind), numbers.count(sum(kind))] for kind in counts),
     ]
+    issues, slots = ([getattr(step, kind) for step in use.phases] for kind in ("issue", "slot"))
+    issue_unit, issue = numbers.column([*issues, math.fsum(issues)], "s")
+    slot_unit, slot = numbers.column([*slots, max(slots)], "B")
+    columns += [_aligned(issue), _aligned(slot)]
     rows = [list(row) for row in zip(*columns, strict=True)]
     return Table(
         title="Steps of the MoE layers",
@@ -144,11 +148,14 @@ def _steps(use: ExpertUse) -> Table:
             ("descriptors", ""),
             ("rows copied by threads", ""),
             ("requests", "of 128 B"),
+            ("issue", issue_unit),
+            ("local memory", slot_unit),
         ],
         rows=rows[:-1],
         foot=rows[-1],
         note="All MoE layers together: time on the path of the slowest rank, where steps may"
-        " overlap; the rest over all ranks.",
+        " overlap; moves over all ranks. Issue: seconds in which the data mover of a unit is given"
+        " its descriptors. Local memory: what the fullest gather of one column tile fills.",
     )
 
 

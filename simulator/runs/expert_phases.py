@@ -5,8 +5,11 @@ Knows operators with the kernels that they became. Holds no event and no cost fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from simulator.costs.target import Target
 from simulator.mapping.descriptors import REQUEST, Layout, MoveCount
@@ -17,7 +20,9 @@ from simulator.ops.matmul import GroupedMatmul
 from simulator.ops.op import Op
 from simulator.result import ExpertPhase
 from simulator.runs.line import Line, Priced
+from simulator.specs.plan import Plan
 from simulator.specs.precision import number_format
+from simulator.units import Bytes, Seconds
 
 PREFIX = "moe."
 _STEPS = {
@@ -37,6 +42,8 @@ class _Sums:
     descriptors: int = 0
     copies: int = 0
     requests: int = 0
+    issue: float = 0.0
+    slot: float = 0.0
 
 
 def step_of(op: Op) -> str | None:
@@ -55,7 +62,7 @@ def step_of(op: Op) -> str | None:
 def phases(
     lines: Iterable[Line],
     executed: Iterable[tuple[Priced, int]],
-    reading: Reading,
+    plan: Plan,
     target: Target,
 ) -> tuple[ExpertPhase, ...]:
     """Steps in the order in which they run.
@@ -63,12 +70,13 @@ def phases(
     Times are those of ``lines``, on the path that decides; what moves is over all devices, from
     every operator that was ``executed``, with how often.
     """
+    each = _issue(target) / target.units / plan.ep
     found: dict[str, _Sums] = {}
     for line in lines:
         step = step_of(line.priced.op)
         if step is not None:
             found.setdefault(step, _Sums()).time += line.count * line.time
-    known: dict[Op, MoveCount] = {}
+    known: dict[Op, tuple[MoveCount, Bytes]] = {}
     for priced, count in executed:
         op = priced.op
         step = step_of(op)
@@ -83,9 +91,12 @@ def phases(
         if isinstance(op, GroupedMatmul):
             if op not in known:
                 assert priced.plan is not None, "a product has a plan"
-                known[op] = _moves(op, priced.plan.tiling, reading, target)
-            sums.descriptors += count * known[op].descriptors
-            sums.copies += count * known[op].copies
+                known[op] = _moves(op, priced.plan.tiling, plan.descriptors, target)
+            moves, slot = known[op]
+            sums.descriptors += count * moves.descriptors
+            sums.copies += count * moves.copies
+            sums.issue += count * moves.descriptors * each
+            sums.slot = max(sums.slot, slot)
     return tuple(
         ExpertPhase(
             name=step,
@@ -94,14 +105,35 @@ def phases(
             descriptors=sums.descriptors,
             copies=sums.copies,
             requests=sums.requests,
+            issue=sums.issue,
+            slot=sums.slot,
         )
         for step, sums in sorted(found.items(), key=lambda entry: ORDER.index(entry[0]))
     )
 
 
-def _moves(op: GroupedMatmul, tiling: Tiling, reading: Reading, target: Target) -> MoveCount:
-    """Descriptors and copies of one product: its rows for every tile of columns, gathered where
-    it is the first product of the experts, and a tile of weights for each of them."""
+def _issue(target: Target) -> Seconds:
+    """Seconds between two descriptors of one unit; 0 where not known."""
+    mover, clock = target.accelerator.data_mover, target.accelerator.compute.clock
+    return (mover.issue or 0.0) / mover.queues / clock if mover is not None else 0.0
+
+
+def gathers(
+    counts: Sequence[int], sources: int, hidden: int, reading: Reading, target: Target
+) -> NDArray[np.int64]:
+    """Descriptors, or copies by threads, that bring each expert's rows of one tile of columns;
+    its width does not matter, here 128 columns."""
+    rows = Layout.of((max(sources, 1), min(hidden, 128)))
+    found = expert_moves(counts, rows, target.accelerator.data_mover, reading=reading)
+    return found.descriptors + found.copies
+
+
+def _moves(
+    op: GroupedMatmul, tiling: Tiling, reading: Reading, target: Target
+) -> tuple[MoveCount, Bytes]:
+    """Descriptors and copies of one product, and what its fullest gather fills: its rows for every
+    tile of columns, gathered where it is the first product of the experts, and a tile of weights
+    for each of them."""
     mover = target.accelerator.data_mover
     across = -(-op.n // tiling.columns)
     heights = [-(-rows // tiling.rows) for rows in op.counts]
@@ -115,8 +147,8 @@ def _moves(op: GroupedMatmul, tiling: Tiling, reading: Reading, target: Target) 
     if op.half in ("up", "gate_up"):
         rows = Layout.of((max(op.tokens or op.rows, 1), op.k), bits=a.bits)
         found = expert_moves(op.counts, rows, mover, columns=tiling.depth, reading=reading)
-        return weights + found.count * across
+        return weights + found.count * across, found.slot
     steps = -(-op.k // tiling.depth) * across
     if mover is None:
-        return weights + MoveCount(copies=op.rows * steps)
-    return weights + MoveCount(descriptors=sum(heights) * steps)
+        return weights + MoveCount(copies=op.rows * steps), 0.0
+    return weights + MoveCount(descriptors=sum(heights) * steps), 0.0

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from simulator.costs.target import Target
 from simulator.engine.execute import Memo
 from simulator.engine.group import GroupRun
-from simulator.mapping.dispatch import Dispatch, Even
+from simulator.mapping.dispatch import Dispatch, Even, Routed
 from simulator.models.graph import Step, build_graph
 from simulator.models.graph_parts import operand_format
 from simulator.ops.op import Op
 from simulator.result import ExpertUse, Loss, Span
-from simulator.runs.expert_phases import phases, step_of
+from simulator.runs.expert_phases import gathers, phases, step_of
 from simulator.runs.fitted import fused
 from simulator.runs.group import (
     Group,
@@ -71,12 +71,14 @@ def routed_pass(
     names = ("unequal exchange", "unequal experts")
     executed = ((work.priced, 1) for ranks in works for mine in ranks for work in mine)
     layer, spans = _slowest_layer(works, run, stack.launch.gap)
-    use = _use(phase, scenario, group.dispatches, step, group.domain)
+    use = _use(phase, scenario, group.dispatches, step, target, group.domain)
     return replace(
         found,
         experts=replace(
             use,
-            phases=phases(found.lines, executed, scenario.plan.descriptors, target),
+            phases=phases(
+                found.lines, executed, scenario.plan.descriptors, target, scenario.plan.ep
+            ),
             layer=layer,
             spans=spans,
             lost=_losses(steps, names),
@@ -111,8 +113,10 @@ def _alone(
     return replace(
         found,
         experts=replace(
-            _use(phase, scenario, [dispatch], step, 1),
-            phases=phases(found.lines, executed, scenario.plan.descriptors, target),
+            _use(phase, scenario, [dispatch], step, target, 1),
+            phases=phases(
+                found.lines, executed, scenario.plan.descriptors, target, scenario.plan.ep
+            ),
             lost=_losses([found.latency, even.latency], ("unequal experts",)),
         ),
     )
@@ -128,7 +132,12 @@ def _losses(latencies: list[Seconds], names: tuple[str, ...]) -> tuple[Loss, ...
 
 
 def _use(
-    phase: str, scenario: Scenario, dispatches: list[Dispatch], step: Step, domain: int
+    phase: str,
+    scenario: Scenario,
+    dispatches: list[Dispatch],
+    step: Step,
+    target: Target,
+    domain: int,
 ) -> ExpertUse:
     """Who got which rows, over all MoE layers; parts of the batch together."""
     plan = scenario.plan
@@ -157,6 +166,7 @@ def _use(
         dropped=sum(layer[0].traffic.dropped for layer in layers),
         order=plan.expert_order,
         load=tuple(loads.sum(axis=0).tolist()),
+        gathers=_gathers([part for layer in alike for part in layer], scenario, target),
         distinct=float((loads > 0).sum(axis=1).mean()),
         rank_load=tuple(held.sum(axis=0).astype(int).tolist()),
         expert_imbalance=_imbalance(loads),
@@ -175,6 +185,19 @@ def _use(
         dispatch_row=number_format(sent).row_bytes(model.hidden),
         combine_row=number_format(step.combine).row_bytes(model.hidden),
     )
+
+
+def _gathers(parts: list[Routed], scenario: Scenario, target: Target) -> tuple[int, ...]:
+    """Descriptors that gather each expert's rows of one tile of columns, over all layers."""
+    model = scenario.model
+    assert isinstance(model, Transformer), "a U-Net has no experts"
+    total = np.zeros(parts[0].placement.experts, dtype=np.int64)
+    for part in parts:
+        sources = int(part.traffic.rows.sum(axis=0).max())
+        reading = scenario.plan.descriptors
+        made = gathers(part.traffic.counts.tolist(), sources, model.hidden, reading, target)
+        np.add.at(total, part.placement.expert_of_slot, made)
+    return tuple(total.tolist())
 
 
 def _imbalance(loads: NDArray[np.number]) -> float:
