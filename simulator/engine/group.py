@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from simpy import Environment, Event, Resource
 
-from simulator.engine.machine import CommandProcessor, LaunchPolicy
+from simulator.engine.machine import CommandProcessor, Host, LaunchPolicy
 from simulator.units import Seconds
 
 
@@ -93,20 +93,23 @@ def run_group(batches: Sequence[Sequence[Program]], launch: LaunchPolicy) -> Gro
     """Run each batch on every rank: ``batches[b][r]`` is the program of batch b on rank r.
 
     A rank computes one stage at a time, batches taking turns as they become ready, and the links
-    carry one exchange at a time, so with two batches one computes while the other exchanges.
+    carry one exchange at a time, so with two batches one computes while the other exchanges. The
+    host of a rank issues the launches of all batches, in the order in which they run.
     """
     env = Environment(0.0)
     ranks = len(batches[0])
     links = Resource(env)
     units = [Resource(env) for _ in range(ranks)]
+    hosts = [Host() for _ in range(ranks)]
     laps: list[list[list[Lap]]] = []
     for programs in batches:
         stages = {len(program) for program in programs}
         assert len(stages) == 1, "ranks meet in the same exchanges"
         meetings = [Meeting(env, links, ranks) for _ in range(stages.pop())]
         laps.append([[] for _ in programs])
-        for program, free, done in zip(programs, units, laps[-1], strict=True):
-            env.process(_rank(env, program, free, meetings, launch, done))
+        for program, free, host, done in zip(programs, units, hosts, laps[-1], strict=True):
+            processor = CommandProcessor(launch, host)
+            env.process(_rank(env, program, free, meetings, processor, launch.gap, done))
     env.run()
     return GroupRun(
         latency=max(done[-1].end for batch in laps for done in batch if done),
@@ -119,10 +122,10 @@ def _rank(
     program: Program,
     units: Resource,
     meetings: Sequence[Meeting],
-    launch: LaunchPolicy,
+    processor: CommandProcessor,
+    gap: Seconds,
     laps: list[Lap],
 ) -> Generator[Event, None, None]:
-    processor = CommandProcessor(launch)
     for stage, meeting in zip(program, meetings, strict=True):
         with units.request() as free:
             yield free
@@ -137,5 +140,5 @@ def _rank(
         if stage.exchange is not None:
             yield meeting.arrive(stage.exchange)
             met = meeting.met
-            processor.wait(env.now + launch.gap)
+            processor.wait(env.now + gap)
         laps.append(Lap(begin, computed, met, env.now))

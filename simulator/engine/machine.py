@@ -27,20 +27,30 @@ class LaunchPolicy:
     first: Seconds = 0.0
 
 
+class Host:
+    """What issues launches, of one stream or of several in turn; it has ``issued`` so many."""
+
+    __slots__ = ("issued",)
+
+    def __init__(self) -> None:
+        self.issued = 0
+
+
 class CommandProcessor:
     """Starts each kernel of one stream when the one before is over and it has been issued.
 
     Kernel i starts at max(end of i-1 + gap, issue of i), where the issue of i is at
     first + (i + 1) x host for eager launches and at ``first`` for a graph. ``end`` is when the
     last kernel so far ends. Starts and ends are sums in stream order, so they depend on the
-    durations alone and not on how those were found.
+    durations alone and not on how those were found. With a ``host`` that issues for other streams
+    too, i counts the kernels of all.
     """
 
-    __slots__ = ("_issued", "_policy", "_reachable", "end")
+    __slots__ = ("_host", "_policy", "_reachable", "end")
 
-    def __init__(self, policy: LaunchPolicy) -> None:
+    def __init__(self, policy: LaunchPolicy, host: Host | None = None) -> None:
         self._policy = policy
-        self._issued = 0
+        self._host = host or Host()
         self._reachable: Seconds = 0.0
         self.end: Seconds = 0.0
 
@@ -51,10 +61,10 @@ class CommandProcessor:
     def execute(self, duration: Seconds) -> Seconds:
         """Run the next kernel for ``duration`` seconds; returns its start."""
         policy = self._policy
-        self._issued += 1
+        self._host.issued += 1
         start = policy.first
         if policy.mode == "eager":
-            start += self._issued * policy.host
+            start += self._host.issued * policy.host
         if self._reachable > start:
             start = self._reachable
         self.end = start + duration

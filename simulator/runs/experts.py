@@ -76,9 +76,7 @@ def routed_pass(
         found,
         experts=replace(
             use,
-            phases=phases(
-                found.lines, executed, scenario.plan.descriptors, target, scenario.plan.ep
-            ),
+            phases=phases(found.lines, executed, scenario.plan, target),
             layer=layer,
             spans=spans,
             lost=_losses(steps, names),
@@ -114,9 +112,7 @@ def _alone(
         found,
         experts=replace(
             _use(phase, scenario, [dispatch], step, target, 1),
-            phases=phases(
-                found.lines, executed, scenario.plan.descriptors, target, scenario.plan.ep
-            ),
+            phases=phases(found.lines, executed, scenario.plan, target),
             lost=_losses([found.latency, even.latency], ("unequal experts",)),
         ),
     )
