@@ -235,6 +235,13 @@ def test_exchanges_of_two_batches_take_turns_on_the_links() -> None:
     assert [batch[0][0].met for batch in run.laps] == [1, 11]
 
 
+def test_one_host_issues_the_launches_of_both_batches() -> None:
+    program = (Stage(durations=(1.0,) * 4, exchange=1.0), Stage(durations=(1.0,) * 4))
+    launch = LaunchPolicy(mode="eager", host=5.0)
+    assert run_group([[program] * 2], launch).latency == 8 * 5 + 1
+    assert run_group([[program] * 2] * 2, launch).latency == 16 * 5 + 1
+
+
 def test_ranks_that_meet_a_different_number_of_times_are_refused() -> None:
     with pytest.raises(AssertionError, match="same exchanges"):
         run_group([[(Stage(durations=()),), (Stage(durations=()),) * 2]], FREE)
