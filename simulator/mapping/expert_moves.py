@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.errors import InputError
-from simulator.mapping.descriptors import REQUEST, Layout, MoveCount, lower
+from simulator.mapping.descriptors import REQUEST, Layout, MoveCount, index_width, lower
 from simulator.specs.frozen import FrozenMap
 from simulator.specs.hardware import DataMover
 from simulator.units import Bytes
@@ -99,8 +99,9 @@ def expert_moves(
     width = layout.shape[1] if columns is None else columns
     if reading == "article":
         mover = _unlimited(mover)
+    source = _alike(layout, mover)
     # A single row needs no row stride that the mover can address.
-    lone, many = (_gather(layout, width, mover, some) for some in (1, 2))
+    lone, many = (_gather(source, width, mover, some) for some in (1, 2))
     single = rows == 1
     limit = min(many.rows, int(rows.max(initial=0)))
     return ExpertMoves(
@@ -162,14 +163,28 @@ class _Moved:
     rows: int
 
 
+def _period(layout: Layout) -> int:
+    """In how many ways rows at multiples of their stride lie in a request's lines."""
+    return REQUEST * 8 // math.gcd(REQUEST * 8, layout.strides[0] * layout.bits)
+
+
+def _alike(layout: Layout, mover: DataMover | None) -> Layout:
+    """The layout with as few rows as have all that is told of a row: the ways in which it lies in
+    lines, and the width of its index. Sources that differ in their rows alone are then one."""
+    rows = layout.shape[0]
+    few = min(rows, _period(layout))
+    if mover is not None and index_width(mover, few) != index_width(mover, rows):
+        return layout
+    return replace(layout, shape=(few, layout.shape[1]))
+
+
 @lru_cache(maxsize=256)
 def _gather(layout: Layout, width: int, mover: DataMover | None, rows: int) -> _Moved:
     """A row's share of a gather of ``rows`` rows, which are one group of the mover at most.
 
-    Rows at multiples of their stride lie in a request's lines in ``period`` ways, equally often.
+    Rows lie in a request's lines in ``_period`` ways, equally often.
     """
-    period = REQUEST * 8 // math.gcd(REQUEST * 8, layout.strides[0] * layout.bits)
-    every = tuple(range(min(period, max(1, layout.shape[0]))))
+    every = tuple(range(min(_period(layout), max(1, layout.shape[0]))))
     pieces = copies = 0
     size, requests, limit = 0.0, 0.0, 1
     for first in range(0, layout.shape[1], width):
