@@ -7,6 +7,7 @@ touches graphs of models or results.
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from simulator.costs.plan import KernelPlan
 from simulator.costs.target import Target
@@ -29,15 +30,16 @@ def fused(graph: OpGraph, stack: Stack) -> OpGraph:
         GraphSegment(
             name=segment.name,
             repeat=segment.repeat,
-            ops=tuple(
-                op
-                for op in segment.ops
-                if not any(fnmatchcase(op.name, pattern) for pattern in stack.fused)
-            ),
+            ops=tuple(op for op in segment.ops if not _inside(op.name, stack.fused)),
         )
         for segment in graph.segments
     )
     return OpGraph(segments=tuple(segments))
+
+
+@lru_cache(maxsize=4096)
+def _inside(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def held(kernel: Kernel, known: Alone, scenario: Scenario, memo: Memo) -> Kernel:

@@ -45,6 +45,7 @@ class Work:
     """Undisturbed, its rows all there."""
     time: Seconds
     """As it runs in this schedule."""
+    events: int = 0
 
 
 Ranks = tuple[tuple[Work, ...], ...]
@@ -115,13 +116,16 @@ class Group:
     def _work(self, entry: Priced) -> Work:
         if entry.plan is None:
             return Work(priced=entry, kernel=None, alone=entry.exchange[1], time=entry.exchange[1])
-        time = self.time(entry.kernel)
-        return Work(priced=entry, kernel=entry.kernel, alone=time, time=time)
+        assert entry.run is not None, "a kernel has run"
+        time = entry.run.makespan
+        return Work(
+            priced=entry, kernel=entry.kernel, alone=time, time=time, events=entry.run.events
+        )
 
-    def time(self, kernel: Kernel) -> Seconds:
-        """Seconds of a kernel by events, or in closed form where the scenario asks for it."""
+    def disturbed(self, work: Work, kernel: Kernel) -> Work:
+        """The work as another kernel, which an exchange beside it delays."""
         run, _, _ = look_up(kernel, self.scenario.fidelity, self.memo)
-        return run.makespan
+        return replace(work, kernel=kernel, time=run.makespan, events=run.events)
 
 
 def _peers(target: Target, ranks: int) -> int:
@@ -190,7 +194,7 @@ def _pipelined(group: Group, ranks: Ranks) -> Ranks:
                         beside(work.kernel, dispatch, end, group.target), op,
                         work.priced.plan.tiling, order_of(op.counts), (first, end),
                     )  # fmt: skip
-                    known[key] = replace(work, kernel=kernel, time=group.time(kernel))
+                    known[key] = group.disturbed(work, kernel)
                 work, dispatch = known[key], None
             mine.append(work)
         done.append(tuple(mine))
@@ -227,9 +231,8 @@ def _two_batch(group: Group, works: list[Ranks]) -> list[Ranks]:
             return work
         if work.priced.op not in known:
             kernel = beside(work.kernel, heaviest, heaviest.alone, group.target)
-            time = group.time(kernel)
-            mixed = work.alone + share * max(0.0, time - work.alone)
-            known[work.priced.op] = replace(work, time=mixed)
+            loss = max(0.0, group.disturbed(work, kernel).time - work.alone)
+            known[work.priced.op] = replace(work, time=work.alone + share * loss)
         return known[work.priced.op]
 
     return [tuple(tuple(map(slowed, mine)) for mine in ranks) for ranks in works]
@@ -278,13 +281,13 @@ def limits(group: Group, works: list[Ranks]) -> Bounds:
     launch = launch_policy(group.scenario.stack)
     # Below, the host is free: while ranks exchange it may issue what comes next.
     policies = replace(launch, host=0.0), launch
-    cache: dict[Kernel, tuple[Seconds, Seconds]] = {}
+    cache: dict[int, tuple[Seconds, Seconds]] = {}
 
     def bound(work: Work, side: int) -> Seconds:
         assert work.kernel is not None, "an exchange has its own time"
-        if work.kernel not in cache:
-            cache[work.kernel] = bounds(work.kernel)
-        low, high = cache[work.kernel]
+        if id(work) not in cache:
+            cache[id(work)] = bounds(work.kernel)
+        low, high = cache[id(work)]
         return low if side == 0 else max(high, work.time)
 
     serial, chains = 0.0, []
@@ -374,21 +377,13 @@ def lines(group: Group, works: list[Ranks], run: GroupRun) -> tuple[Line, ...]:
 
 def group_pass(phase: str, weight: float, group: Group, works: list[Ranks], run: GroupRun) -> Pass:
     """The pass of the whole group."""
-    events = 0
-    seen: set[Kernel] = set()
-    for ranks in works:
-        for mine in ranks:
-            for work in mine:
-                if work.kernel is not None and work.kernel not in seen:
-                    seen.add(work.kernel)
-                    found, _, _ = look_up(work.kernel, group.scenario.fidelity, group.memo)
-                    events += found.events
+    distinct = {id(work): work for ranks in works for mine in ranks for work in mine}
     return Pass(
         phase=phase,
         weight=weight,
         lines=lines(group, works, run),
         latency=run.latency,
         bounds=limits(group, works),
-        events=events,
+        events=sum(work.events for work in distinct.values()),
         demand=group.demand,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.costs.plan import KernelPlan
+from simulator.engine.execute import KernelRun
 from simulator.mapping.kernel import Kernel
 from simulator.ops.op import Op
 from simulator.tables.alone import Alone
@@ -21,6 +22,8 @@ class Priced:
     """The fitted time; None where no fit covers the operator."""
     exchange: tuple[Seconds, Seconds] = (0.0, 0.0)
     """Seconds of an exchange before its first rows arrive, and until the last ones do."""
+    run: KernelRun | None = None
+    """The kernel alone on an idle device."""
 
     @property
     def kernel(self) -> Kernel:

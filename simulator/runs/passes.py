@@ -15,7 +15,7 @@ from simulator.costs.expert_queue import issued, queued
 from simulator.costs.lower import alternatives, lower
 from simulator.costs.plan import KernelPlan
 from simulator.costs.target import Target
-from simulator.engine.execute import Memo, Segment, run_stream
+from simulator.engine.execute import Memo, Segment, look_up, run_stream
 from simulator.engine.machine import CommandProcessor, LaunchPolicy
 from simulator.ops.exchange import Exchange
 from simulator.ops.matmul import GroupedMatmul
@@ -86,7 +86,8 @@ def _priced(op: Op, target: Target, scenario: Scenario, memo: Memo) -> Priced:
         plan = replace(plan, kernel=held(plan.kernel, fitted, scenario, memo))
     if isinstance(op, GroupedMatmul):
         plan = _as_planned(plan, op, target, scenario.plan)
-    return Priced(op=op, plan=plan, known=fitted)
+    run, _, _ = look_up(plan.kernel, scenario.fidelity, memo)
+    return Priced(op=op, plan=plan, known=fitted, run=run)
 
 
 def _as_planned(plan: KernelPlan, op: GroupedMatmul, target: Target, wanted: Plan) -> KernelPlan:
