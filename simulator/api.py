@@ -305,12 +305,13 @@ def _from_file(path: Path) -> Scenario:
     return options.make(tree.text("workload") or "", tree.text("on") or "")
 
 
-def simulate(scenario: Scenario) -> Result:
+def simulate(scenario: Scenario, told: Callable[[], None] | None = None) -> Result:
     """Run ``scenario``. Pure: the same scenario gives the same Result.
 
+    ``told`` is called for each kernel that was found, for those who show progress.
     Raises CapacityError where the device does not hold it, with the shortfall and what would.
     """
-    return run_inference(scenario)
+    return run_inference(scenario, told=told)
 
 
 def make_target(

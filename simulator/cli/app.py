@@ -184,24 +184,25 @@ def run(
     import sys
 
     from simulator.api import make_scenario, simulate
+    from simulator.cli.progress import counting
 
-    result = simulate(
-        make_scenario(
-            workload,
-            on,
-            phase=phase.value if phase else None,
-            batch=batch,
-            input=input,
-            output=output,
-            context=context,
-            dtype=dtype,
-            stack=stack,
-            ep=ep,
-            fidelity=fidelity.value,
-            seed=seed,
-            overrides=tuple(overrides or ()),
-        )
+    scenario = make_scenario(
+        workload,
+        on,
+        phase=phase.value if phase else None,
+        batch=batch,
+        input=input,
+        output=output,
+        context=context,
+        dtype=dtype,
+        stack=stack,
+        ep=ep,
+        fidelity=fidelity.value,
+        seed=seed,
+        overrides=tuple(overrides or ()),
     )
+    with counting() as told:
+        result = simulate(scenario, told)
     if json is not None:
         _write_json(result.to_dict(), json)
     if json != "-":

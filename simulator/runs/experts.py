@@ -13,12 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.costs.target import Target
-from simulator.engine.execute import Memo
 from simulator.engine.group import GroupRun
 from simulator.mapping.dispatch import Dispatch, Even, Routed
 from simulator.models.graph import Step, build_graph
 from simulator.models.graph_parts import operand_format
-from simulator.ops.op import Op
 from simulator.result import ExpertUse, Loss, Span
 from simulator.runs.expert_phases import gathers, phases, step_of
 from simulator.runs.fitted import fused
@@ -31,8 +29,8 @@ from simulator.runs.group import (
     scheduled,
     stages_of,
 )
-from simulator.runs.line import Priced
 from simulator.runs.passes import Pass, one_device
+from simulator.runs.prices import Prices
 from simulator.specs.precision import number_format
 from simulator.specs.scenario import Scenario
 from simulator.specs.workload import Transformer
@@ -42,15 +40,11 @@ EVENED: tuple[Even, ...] = ("volumes", "all")
 """What is evened, step by step, on the way to a balanced run."""
 
 
-def routed_pass(
-    phase: str, weight: float, step: Step, target: Target, scenario: Scenario, memo: Memo
-) -> Pass:
+def routed_pass(phase: str, weight: float, step: Step, prices: Prices) -> Pass:
     """One pass on as many devices as the plan has ranks."""
-    model = scenario.model
-    assert isinstance(model, Transformer), "a U-Net has no experts"
-    prices: dict[Op, Priced] = {}
+    scenario, target = prices.scenario, prices.target
     if scenario.plan.ep == 1:
-        return _alone(phase, weight, step, target, scenario, memo, prices)
+        return _alone(phase, weight, step, prices)
     stack, plan = scenario.stack, scenario.plan
     quick = plan.exchange == "low_latency" or (plan.exchange == "auto" and phase == "decode")
     step = replace(
@@ -60,13 +54,13 @@ def routed_pass(
         dispatch=plan.dispatch,
         combine=plan.combine,
     )
-    group = Group(scenario, step, target, memo, prices)
+    group = Group(step, prices)
     works = scheduled(group, group.priced())
     run = run_ranks(group, works)
     found = group_pass(phase, weight, group, works, run)
     steps = [found.latency]
     for even in EVENED:
-        other = Group(scenario, step, target, memo, prices, group.dispatches, even)
+        other = Group(step, prices, group.dispatches, even)
         steps.append(run_ranks(other, scheduled(other, other.priced())).latency)
     names = ("unequal exchange", "unequal experts")
     executed = ((work.priced, 1) for ranks in works for mine in ranks for work in mine)
@@ -84,16 +78,8 @@ def routed_pass(
     )
 
 
-def _alone(
-    phase: str,
-    weight: float,
-    step: Step,
-    target: Target,
-    scenario: Scenario,
-    memo: Memo,
-    prices: dict[Op, Priced],
-) -> Pass:
-    model = scenario.model
+def _alone(phase: str, weight: float, step: Step, prices: Prices) -> Pass:
+    scenario, target, model = prices.scenario, prices.target, prices.scenario.model
     assert isinstance(model, Transformer), "a U-Net has no experts"
 
     dispatch = Dispatch(scenario.plan, ((step.tokens,),), step.seed)
@@ -101,7 +87,7 @@ def _alone(
     def simulated(even: Even) -> Pass:
         graph = build_graph(model, step, partial(dispatch.share, rank=0, even=even))
         graph = fused(graph, scenario.stack)
-        return one_device(phase, weight, graph, target, scenario, memo, prices)
+        return one_device(phase, weight, graph, prices)
 
     found = simulated("nothing")
     if not dispatch.layers:

@@ -14,7 +14,6 @@ from simulator.costs.bounds import bounds
 from simulator.costs.exchange import links_of
 from simulator.costs.expert_queue import queued
 from simulator.costs.target import Target
-from simulator.engine.execute import Memo, look_up
 from simulator.engine.group import GroupRun, Program, Stage, run_group
 from simulator.engine.machine import CommandProcessor
 from simulator.mapping.dispatch import Dispatch, Even
@@ -28,8 +27,8 @@ from simulator.policies.order import EXPERT_ORDERS
 from simulator.result import Bounds
 from simulator.runs.fitted import fused
 from simulator.runs.line import Line, Priced
-from simulator.runs.passes import Pass, all_ops, launch_policy, price
-from simulator.specs.scenario import Scenario
+from simulator.runs.passes import Pass, all_ops, launch_policy
+from simulator.runs.prices import Prices
 from simulator.specs.workload import Transformer
 from simulator.tables.alone import merges
 from simulator.units import Seconds
@@ -60,17 +59,15 @@ class Group:
 
     def __init__(
         self,
-        scenario: Scenario,
         step: Step,
-        target: Target,
-        memo: Memo,
-        prices: dict[Op, Priced],
+        prices: Prices,
         dispatches: list[Dispatch] | None = None,
         even: Even = "nothing",
     ) -> None:
+        scenario, target = prices.scenario, prices.target
         model, plan = scenario.model, scenario.plan
         assert isinstance(model, Transformer), "only language models have experts"
-        self.scenario, self.target, self.memo, self.prices = scenario, target, memo, prices
+        self.scenario, self.target, self.prices = scenario, target, prices
         self.step = step
         batches = 2 if plan.schedule == "two_batch" else 1
         sequences = [shares(mine, batches) for mine in shares(step.batch, plan.ep)]
@@ -105,9 +102,8 @@ class Group:
 
     def priced(self) -> list[Ranks]:
         """Every batch with each operator priced and run alone, in the order of the plan."""
-        ops = (op for ranks in self.graphs for graph in ranks for op in all_ops(graph))
-        price(ops, self.target, self.scenario, self.memo, self.prices)
-        works = {op: self._work(entry) for op, entry in self.prices.items()}
+        ops = {op for ranks in self.graphs for graph in ranks for op in all_ops(graph)}
+        works = {op: self._work(self.prices[op]) for op in ops}
         return [
             tuple(tuple(works[op] for op in all_ops(graph)) for graph in ranks)
             for ranks in self.graphs
@@ -124,7 +120,7 @@ class Group:
 
     def disturbed(self, work: Work, kernel: Kernel) -> Work:
         """The work as another kernel, which an exchange beside it delays."""
-        run, _, _ = look_up(kernel, self.scenario.fidelity, self.memo)
+        run = self.prices.run(kernel)
         return replace(work, kernel=kernel, time=run.makespan, events=run.events)
 
 

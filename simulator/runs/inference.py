@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from simulator.runs.experts import routed_pass
 from simulator.runs.fitted import busy, fused
 from simulator.runs.line import Line
 from simulator.runs.passes import Pass, one_device
+from simulator.runs.prices import Prices
 from simulator.runs.provenance import numbers_behind, weakest
 from simulator.specs.scenario import Scenario
 from simulator.specs.workload import Model, MoE, Transformer
@@ -48,8 +49,10 @@ DECODE_SAMPLES = 9
 time is taken as linear in the context, which it is but for steps of split and tile."""
 
 
-def run_inference(scenario: Scenario, memo: Memo | None = None) -> Result:
-    """Answer an inference scenario.
+def run_inference(
+    scenario: Scenario, memo: Memo | None = None, told: Callable[[], None] | None = None
+) -> Result:
+    """Answer an inference scenario; ``told`` is called for each kernel that was found.
 
     Raises CapacityError where the device does not hold the model and its batch, SpecError where
     it has no way to compute in a needed number format.
@@ -58,7 +61,7 @@ def run_inference(scenario: Scenario, memo: Memo | None = None) -> Result:
     require_fit(scenario, use)
     target = Target(accelerator=scenario.hardware, stack=scenario.stack)
     known = Memo() if memo is None else memo
-    passes = list(_passes(scenario, target, known))
+    passes = list(_passes(Prices(scenario, target, known, told)))
     latency = sum(one.weight * one.latency for one in passes)
     ops = tuple(_gather(passes, target))
     matrix = _main_format(ops, scenario)
@@ -140,15 +143,15 @@ def _yield(scenario: Scenario) -> int:
     return count
 
 
-def _passes(scenario: Scenario, target: Target, memo: Memo) -> Iterator[Pass]:
+def _passes(prices: Prices) -> Iterator[Pass]:
     """Each pass that is simulated, with how often the run makes it."""
-    model = scenario.model
+    scenario, model = prices.scenario, prices.scenario.model
     if not isinstance(model, Transformer):
         graph = fused(build_unet_graph(model, scenario.batch), scenario.stack)
-        yield one_device("denoise", float(model.steps), graph, target, scenario, memo)
+        yield one_device("denoise", float(model.steps), graph, prices)
         return
     for phase, weight, step in _steps(scenario):
-        yield routed_pass(phase, weight, step, target, scenario, memo)
+        yield routed_pass(phase, weight, step, prices)
 
 
 def _steps(scenario: Scenario) -> Iterator[tuple[str, float, Step]]:

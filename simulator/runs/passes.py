@@ -1,33 +1,22 @@
 """One simulated pass: what each operator took on the path that decides, and its proven limits.
 
-Prices operators, runs them on one device, and says what a result needs of a pass. Holds no cost
-formula, and never touches reports.
+Runs operators on one device, and says what a result needs of a pass. Holds no cost formula, and
+never touches reports.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from simulator.costs.bounds import bounds
-from simulator.costs.exchange import exchange_seconds
-from simulator.costs.expert_queue import issued, queued
-from simulator.costs.lower import alternatives, lower
-from simulator.costs.plan import KernelPlan
-from simulator.costs.target import Target
-from simulator.engine.execute import Memo, Segment, look_up, run_stream
+from simulator.engine.execute import Segment, run_stream
 from simulator.engine.machine import CommandProcessor, LaunchPolicy
-from simulator.ops.exchange import Exchange
-from simulator.ops.matmul import GroupedMatmul
 from simulator.ops.op import Demand, Op, OpGraph
-from simulator.policies.order import EXPERT_ORDERS
 from simulator.result import Bounds, ExpertUse
-from simulator.runs.fitted import fastest, held
-from simulator.runs.line import Line, Priced
-from simulator.specs.plan import Plan
-from simulator.specs.scenario import Scenario
+from simulator.runs.line import Line
+from simulator.runs.prices import Prices
 from simulator.specs.stack import Stack
-from simulator.tables.alone import alone
 from simulator.units import Seconds
 
 
@@ -58,47 +47,6 @@ class Pass:
         return sum(line.count for line in self.lines)
 
 
-def price(
-    ops: Iterable[Op], target: Target, scenario: Scenario, memo: Memo, known: dict[Op, Priced]
-) -> None:
-    """Price each operator that is not ``known`` yet.
-
-    Its kernel is held to the fitted time, or is the fastest one where no fit says the time; what
-    the plan changes about it, the order of experts or how rows are gathered, comes on top.
-    """
-    for op in ops:
-        if op not in known:
-            known[op] = _priced(op, target, scenario, memo)
-
-
-def _priced(op: Op, target: Target, scenario: Scenario, memo: Memo) -> Priced:
-    fitted = alone(op, target)
-    if isinstance(op, Exchange):
-        begin, transfer = exchange_seconds(op, target)
-        if fitted is not None:
-            begin = min(fitted.parts["latency"], fitted.seconds)
-            transfer = fitted.seconds - begin
-        return Priced(op=op, plan=None, known=fitted, exchange=(begin, begin + transfer))
-    if fitted is None:
-        plan = fastest(alternatives(op, target), scenario.fidelity, memo)
-    else:
-        plan = lower(op, target)
-        plan = replace(plan, kernel=held(plan.kernel, fitted, scenario, memo))
-    if isinstance(op, GroupedMatmul):
-        plan = _as_planned(plan, op, target, scenario.plan)
-    run, _, _ = look_up(plan.kernel, scenario.fidelity, memo)
-    return Priced(op=op, plan=plan, known=fitted, run=run)
-
-
-def _as_planned(plan: KernelPlan, op: GroupedMatmul, target: Target, wanted: Plan) -> KernelPlan:
-    article = wanted.descriptors == "article"
-    kernel = issued(plan.kernel, op, plan.tiling, target, article=article)
-    if wanted.expert_order != "expert":
-        order = EXPERT_ORDERS[wanted.expert_order](op.counts)
-        kernel = queued(kernel, op, plan.tiling, order)
-    return replace(plan, kernel=kernel)
-
-
 def launch_policy(stack: Stack) -> LaunchPolicy:
     """How the stack's launches reach the device."""
     launch = stack.launch
@@ -107,19 +55,10 @@ def launch_policy(stack: Stack) -> LaunchPolicy:
     return LaunchPolicy(mode="eager", host=launch.host, gap=launch.gap)
 
 
-def one_device(
-    phase: str,
-    weight: float,
-    graph: OpGraph,
-    target: Target,
-    scenario: Scenario,
-    memo: Memo,
-    prices: dict[Op, Priced] | None = None,
-) -> Pass:
+def one_device(phase: str, weight: float, graph: OpGraph, prices: Prices) -> Pass:
     """The pass of a device that holds the whole model."""
-    ops = (op for segment in graph.segments for op in segment.ops)
-    priced = {} if prices is None else prices
-    price(ops, target, scenario, memo, priced)
+    scenario = prices.scenario
+    priced = {op: prices[op] for segment in graph.segments for op in segment.ops}
     segments = [
         Segment(
             name=segment.name,
@@ -129,7 +68,7 @@ def one_device(
         for segment in graph.segments
     ]
     launch = launch_policy(scenario.stack)
-    stream = run_stream(segments, launch, mode=scenario.fidelity, memo=memo)
+    stream = run_stream(segments, launch, mode=scenario.fidelity, memo=prices.memo)
     limits = {op: bounds(entry.kernel) for op, entry in priced.items()}
     ends = []
     for side in (0, 1):

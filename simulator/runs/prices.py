@@ -1,0 +1,89 @@
+"""What the operators of one scenario become: kernels held to fitted times, or exchanges.
+
+Each operator is priced and run alone once, whoever asks. Holds no cost formula, and never touches
+graphs or results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from simulator.costs.exchange import exchange_seconds
+from simulator.costs.expert_queue import issued, queued
+from simulator.costs.lower import alternatives, lower
+from simulator.costs.plan import KernelPlan
+from simulator.costs.target import Target
+from simulator.engine.execute import KernelRun, Memo, look_up
+from simulator.mapping.kernel import Kernel
+from simulator.ops.exchange import Exchange
+from simulator.ops.matmul import GroupedMatmul
+from simulator.ops.op import Op
+from simulator.policies.order import EXPERT_ORDERS
+from simulator.runs.fitted import fastest, held
+from simulator.runs.line import Priced
+from simulator.specs.scenario import Scenario
+from simulator.tables.alone import alone
+
+
+class Prices:
+    """Prices by operator.
+
+    A kernel is held to the fitted time, or is the fastest one where no fit says the time; what
+    the plan changes about it, the order of experts or how rows are gathered, comes on top.
+    ``told`` is called for each operator that had to be priced.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        target: Target,
+        memo: Memo,
+        told: Callable[[], None] | None = None,
+    ) -> None:
+        self.scenario = scenario
+        self.target = target
+        self.memo = memo
+        self._told = told
+        self._known: dict[Op, Priced] = {}
+
+    def __getitem__(self, op: Op) -> Priced:
+        """The operator priced; raises SpecError where the device cannot compute in its formats."""
+        found = self._known.get(op)
+        if found is None:
+            found = self._known[op] = self._priced(op)
+            if self._told is not None:
+                self._told()
+        return found
+
+    def run(self, kernel: Kernel) -> KernelRun:
+        """A kernel alone, by events, or in closed form where the scenario asks for it."""
+        run, _, _ = look_up(kernel, self.scenario.fidelity, self.memo)
+        return run
+
+    def _priced(self, op: Op) -> Priced:
+        target = self.target
+        fitted = alone(op, target)
+        if isinstance(op, Exchange):
+            begin, transfer = exchange_seconds(op, target)
+            if fitted is not None:
+                begin = min(fitted.parts["latency"], fitted.seconds)
+                transfer = fitted.seconds - begin
+            return Priced(op=op, plan=None, known=fitted, exchange=(begin, begin + transfer))
+        if fitted is None:
+            plan = fastest(alternatives(op, target), self.scenario.fidelity, self.memo)
+        else:
+            plan = lower(op, target)
+            plan = replace(plan, kernel=held(plan.kernel, fitted, self.scenario, self.memo))
+        if isinstance(op, GroupedMatmul):
+            plan = self._as_planned(plan, op)
+        return Priced(op=op, plan=plan, known=fitted, run=self.run(plan.kernel))
+
+    def _as_planned(self, plan: KernelPlan, op: GroupedMatmul) -> KernelPlan:
+        wanted = self.scenario.plan
+        article = wanted.descriptors == "article"
+        kernel = issued(plan.kernel, op, plan.tiling, self.target, article=article)
+        if wanted.expert_order != "expert":
+            order = EXPERT_ORDERS[wanted.expert_order](op.counts)
+            kernel = queued(kernel, op, plan.tiling, order)
+        return replace(plan, kernel=kernel)
