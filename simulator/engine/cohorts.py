@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from math import inf, nextafter
+from math import inf
 
 from simpy import Event, Timeout
 
 from simulator.engine.instant import Instant
 from simulator.engine.pipes import Pipe
 from simulator.engine.recorder import Recorder
+from simulator.engine.solo import IDLE, delay_until, play
 from simulator.mapping.kernel import Kernel
 from simulator.units import Seconds
-
-IDLE = -1  # in place of a class: the unit has no tile
 
 
 class Cohort:
@@ -47,11 +46,7 @@ class Cohort:
     def wait(self) -> None:
         """Be woken when the current tile is done."""
         env = self.process.instant.env
-        now, done = env.now, self.done
-        delay = done - now
-        if now + delay != done:  # the clock shall show that very time
-            delay = nextafter(delay, inf if now + delay < done else 0.0)
-        Timeout(env, delay).callbacks.append(self.computed)
+        Timeout(env, delay_until(self.done, env.now)).callbacks.append(self.computed)
 
     def computed(self, _: Event) -> None:
         """The current tile is done, and the next one has been there before."""
@@ -116,10 +111,10 @@ class KernelProcess:
         "_future",
         "_idle",
         "_lane",
-        "_leaps",
         "_left",
         "_loads",
         "_pipe",
+        "_plays",
         "_queue",
         "_ready",
         "_single",
@@ -154,7 +149,7 @@ class KernelProcess:
         self.recorder = recorder
         self._cohort = Cohort if recorder is None else RecordedCohort
         self._single = single
-        self._leaps = not single and recorder is None
+        self._plays = not single and recorder is None and drained is None
         self._drained = drained
         self._loads = [tile.pipe_bytes for tile in kernel.classes]
         self._times = [tile.compute for tile in kernel.classes]
@@ -217,8 +212,9 @@ class KernelProcess:
     def _start(self) -> None:
         """Begin the tiles of the ready units and hand out the next ones, in class order."""
         ready, self._ready = self._ready, {}
-        units = self.kernel.units
-        if self._left > units and ready.get(self._class) == units and self._leaps and self._leap():
+        if self._plays and self._pipe.users == 1 and self._env.peek() == inf and IDLE not in ready:
+            end = play(self, ready)
+            Timeout(self._env, delay_until(end, self._env.now))
             return
         lane, single = self._lane, self._single
         now = self._pipe.advance()
@@ -253,45 +249,6 @@ class KernelProcess:
                         cohort.wait()
         if self._idle == self.kernel.units and not self._future and self._drained is not None:
             self._drained()
-
-    def _leap(self) -> bool:
-        """Pass over waves in which every unit computes and loads one class, if nobody could tell.
-
-        That is when nothing else flows in the pipe and no event is due before the last of these
-        waves ends. The float operations are those that the events would do. The clock at most
-        doubles, for then the difference to now is exact and the landing comes at that very time.
-        """
-        if not self.instant.single:
-            return False
-        env, units, time = self._env, self.kernel.units, self._times[self._class]
-        load = self._pipe.unshared(self._lane, self._loads[self._class], units)
-        if load is None:
-            return False
-        then = now = env.now
-        furthest, others = 2 * now, env.peek()
-        busy, computing, work = self._pipe.busy, self.computing, units * time
-        most, waves = (self._left - 1) // units, 0
-        while waves < most:
-            loaded, end = then + load, then + time
-            if loaded > end:
-                end = loaded
-            if end > furthest or end >= others:
-                break
-            busy += loaded - then
-            computing += work
-            then = end
-            waves += 1
-        if waves < 2:
-            return False
-        self._pipe.busy, self.computing = busy, computing
-        self._left -= waves * units
-        self.events += 2 * waves
-        Timeout(env, then - now).callbacks.append(self._land)
-        return True
-
-    def _land(self, _: Event) -> None:
-        if self.ready(self._class, self.kernel.units):
-            self.instant.settle()
 
     def _take(self, units: int) -> tuple[tuple[int, int], ...]:
         """Take the next tiles from the queue: how many units get which class, or none."""

@@ -36,15 +36,12 @@ class Instant:
     calls ``settle`` as its last act. When no event is left at this time they run in the order in
     which they came: at once where that is known already, otherwise from an ``EndOfInstant``
     event. What they schedule at zero delay is a next round of the same instant.
-
-    ``single`` says, during a decision, whether it is the only one of its round.
     """
 
-    __slots__ = ("_conclusions", "_decisions", "_scheduled", "env", "single")
+    __slots__ = ("_conclusions", "_decisions", "_scheduled", "env")
 
     def __init__(self, env: Environment) -> None:
         self.env = env
-        self.single = False
         self._decisions: list[Callable[[], None]] = []
         self._conclusions: list[Callable[[], None]] = []
         self._scheduled = False
@@ -72,10 +69,8 @@ class Instant:
         self._scheduled = False
         if self._decisions:
             decisions, self._decisions = self._decisions, []
-            self.single = len(decisions) == 1
             for decide in decisions:
                 decide()
-            self.single = False
         conclusions, self._conclusions = self._conclusions, []
         for conclude in conclusions:
             conclude()

@@ -32,7 +32,7 @@ class Lane:
     nothing is recomputed for it meanwhile. Flows that leave together share one heap entry.
     """
 
-    __slots__ = ("_flows", "active", "cap", "ends", "least", "pace", "virtual")
+    __slots__ = ("active", "cap", "ends", "flows", "least", "pace", "virtual")
 
     def __init__(self, cap: BytesPerSecond) -> None:
         self.cap = cap
@@ -41,7 +41,7 @@ class Lane:
         self.virtual: Bytes = 0
         self.pace: float = 0.0  # seconds per byte of each flow
         self.ends: list[Bytes] = []
-        self._flows: dict[Bytes, list[Flow]] = {}
+        self.flows: dict[Bytes, list[Flow]] = {}
 
     def add(self, size: Bytes, flow: Flow) -> None:
         """Let ``flow`` join, ``size`` bytes for each of its streams.
@@ -50,9 +50,9 @@ class Lane:
         """
         end = self.virtual + size
         self.active += flow.count
-        leaving = self._flows.get(end)
+        leaving = self.flows.get(end)
         if leaving is None:
-            self._flows[end] = [flow]
+            self.flows[end] = [flow]
             heappush(self.ends, end)
         else:
             leaving.append(flow)
@@ -60,9 +60,9 @@ class Lane:
     def leave(self) -> list[Flow]:
         """Take out the flows whose end has come, in the order of their ends."""
         ends = self.ends
-        left = self._flows.pop(heappop(ends))
+        left = self.flows.pop(heappop(ends))
         while ends and ends[0] <= self.virtual:
-            left += self._flows.pop(heappop(ends))
+            left += self.flows.pop(heappop(ends))
         if ends:
             for flow in left:
                 self.active -= flow.count
@@ -70,6 +70,13 @@ class Lane:
             self.active = 0
             self.virtual = 0
         return left
+
+    def drop(self) -> None:
+        """Take out all flows, whose ends have been seen to elsewhere."""
+        self.active = 0
+        self.virtual = 0
+        self.ends.clear()
+        self.flows.clear()
 
 
 class Pipe:
@@ -84,7 +91,8 @@ class Pipe:
     for, not accumulated, so flows leave exactly when due. A wake-up that an arrival has made
     obsolete is not the latest one and is ignored.
 
-    ``busy`` is the seconds, so far, in which anything was under way.
+    ``busy`` is the seconds, so far, in which anything was under way, ``users`` how often a lane
+    was asked for.
     """
 
     __slots__ = (
@@ -99,11 +107,13 @@ class Pipe:
         "_wake_up",
         "bandwidth",
         "busy",
+        "users",
     )
 
     def __init__(self, instant: Instant, bandwidth: BytesPerSecond) -> None:
         self.bandwidth = bandwidth
         self.busy: Seconds = 0.0
+        self.users = 0
         self._env = instant.env
         self._instant = instant
         self._lanes: list[Lane] = []
@@ -115,6 +125,7 @@ class Pipe:
 
     def lane(self, cap: BytesPerSecond = inf) -> Lane:
         """The lane of flows that move at most ``cap`` bytes per second each."""
+        self.users += 1
         for lane in self._lanes:
             if lane.cap == cap:
                 return lane
@@ -138,13 +149,6 @@ class Pipe:
                 if lane.active:
                     lane.virtual += elapsed / lane.pace
         return now
-
-    def unshared(self, lane: Lane, size: Bytes, flows: int) -> Seconds | None:
-        """Seconds for ``flows`` flows of ``size`` bytes if nothing else flows; None if it does."""
-        if not self._resting:
-            return None
-        pace = flows / self.bandwidth
-        return size * (pace if pace > lane.least else lane.least)
 
     def _arm(self) -> None:
         """Pace the lanes and schedule the wake-up for the flows that leave next."""

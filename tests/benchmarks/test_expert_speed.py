@@ -24,7 +24,7 @@ from simulator.mapping.dispatch import Dispatch
 from simulator.mapping.kernel import Kernel
 from simulator.models.graph import Step, build_graph
 from simulator.ops.matmul import GroupedMatmul
-from simulator.runs.passes import all_ops, price
+from simulator.runs.prices import Prices
 from simulator.specs.workload import Transformer
 
 pytestmark = pytest.mark.benchmark
@@ -40,7 +40,7 @@ GOALS = {"expert": 0.400 * RATE, "by_class": 0.080 * RATE}
 def products(device: str, order: str) -> list[Kernel]:
     """The kernels of both products of every MoE layer, in that order of the experts.
 
-    Not run as a user would, since no device but MI455X holds the model on its own.
+    Not run as a user would, since no device holds the model on its own.
     """
     scenario = make_scenario(
         "deepseek-v3", device, batch=128, context=4096, overrides=[f"plan.expert_order={order}"]
@@ -50,11 +50,13 @@ def products(device: str, order: str) -> list[Kernel]:
     dispatch = Dispatch(scenario.plan, ((128,),), scenario.seed)
     step = Step(batch=128, new=1, context=4096, seed=scenario.seed)
     graph = build_graph(model, step, partial(dispatch.share, rank=0))
-    ops = [op for op in all_ops(graph) if isinstance(op, GroupedMatmul)]
-    target = Target(accelerator=scenario.hardware, stack=scenario.stack)
-    known: dict = {}
-    price(ops, target, scenario, Memo(), known)
-    return [known[op].kernel for op in ops]
+    prices = Prices(scenario, Target(accelerator=scenario.hardware, stack=scenario.stack), Memo())
+    return [
+        prices[op].kernel
+        for segment in graph.segments
+        for op in segment.ops * segment.repeat
+        if isinstance(op, GroupedMatmul)
+    ]
 
 
 def yardstick() -> float:
