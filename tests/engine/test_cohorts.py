@@ -204,6 +204,31 @@ def test_cohorts_and_tiles_agree_in_every_bit(block: int) -> None:
         assert cohort.events <= tile.events == 2 * one.tiles, seed
 
 
+@pytest.mark.parametrize("block", range(2))
+def test_a_kernel_that_is_played_alone_agrees_with_its_events_in_every_bit_and_in_number(
+    block: int,
+) -> None:
+    """600 kernels, a third of which get their tiles in time; a listener has every event happen."""
+    for seed in range(300 * block, 300 * (block + 1)):
+        rng = random.Random(70_000 + seed)
+        one = random_kernel(rng, most_tiles=rng.choice([0.5, 2.5, 10]))
+        if rng.random() < 1 / 3:
+            scale = run_kernel(one).makespan
+            due = sorted(rng.choice([0, 0.1, rng.random(), 1.2]) * scale for _ in one.runs)
+            one = replace(one, releases=tuple(due), fixed=rng.choice([0, 0.1]) * scale)
+        env = Environment(0.0)
+        instant = Instant(env)
+        pipe = Pipe(instant, one.bandwidth)
+        heard = KernelProcess(one, pipe, instant, drained=lambda: None)
+        heard.begin(one.fixed)
+        env.run()
+        played = run_kernel(one)
+        assert played.makespan.hex() == (one.fixed + heard.end).hex(), seed
+        assert played.pipe_busy.hex() == pipe.busy.hex(), seed
+        assert played.compute_busy.hex() == heard.computing.hex(), seed
+        assert played.events == heard.events, seed
+
+
 @pytest.mark.parametrize("block", range(3))
 def test_kernels_at_once_on_one_pipe_agree_in_every_bit(block: int) -> None:
     """300 sets of 1 to 3 kernels, with equal and with different caps."""
