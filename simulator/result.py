@@ -171,7 +171,7 @@ class ExpertPhase:
     """One step of the MoE layers, all layers of the pass together."""
 
     name: str
-    """router, permute, dispatch, gate_up, act, down, combine, shared, ..."""
+    """router, dispatch, permute, up, act, down, unpermute, combine or shared."""
     time: Seconds
     """On the path of the slowest rank."""
     bytes: Bytes

@@ -26,21 +26,19 @@ def queued(
 ) -> Kernel:
     """The kernel with its experts taken in ``order``.
 
-        With ``arrival``, (first, last), rows come over the links one expert after another in that
-        order, the first rows ``first`` and the last ones ``last`` seconds after the launch, and an
-        expert begins when its own are there.
+    With ``arrival``, (first, last), rows come over the links one expert after another in that
+    order, the first rows ``first`` and the last ones ``last`` seconds after the launch, and an
+    expert begins when its own are there.
 
-        >>> from simulator.costs.target import Target
-    from simulator.mapping.descriptors import index_width
-    from simulator.mapping.kernel import TileClass
-        >>> op = GroupedMatmul(name="up", counts=(16, 48), n=128, k=64)
-        >>> tiles = tuple(TileClass(load=1.0, store=1.0, compute=1.0) for _ in range(2))
-        >>> plain = Kernel(
-        ...     name="up", classes=tiles, runs=((2, 0), (6, 1)), units=4, bandwidth=1.0
-        ... )
-        >>> late = queued(plain, op, Tiling(16, 64, 64), (1, 0), (2.0, 4.0))
-        >>> late.runs, late.releases
-        (((6, 1), (2, 0)), (3.5, 4.0))
+    >>> from simulator.mapping.kernel import TileClass
+    >>> op = GroupedMatmul(name="up", counts=(16, 48), n=128, k=64)
+    >>> tiles = tuple(TileClass(load=1.0, store=1.0, compute=1.0) for _ in range(2))
+    >>> plain = Kernel(
+    ...     name="up", classes=tiles, runs=((2, 0), (6, 1)), units=4, bandwidth=1.0
+    ... )
+    >>> late = queued(plain, op, Tiling(16, 64, 64), (1, 0), (2.0, 4.0))
+    >>> late.runs, late.releases
+    (((6, 1), (2, 0)), (3.5, 4.0))
     """
     heights = [-(-rows // tiling.rows) for rows in op.counts]
     across = kernel.tiles // max(1, sum(heights))

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from functools import lru_cache, wraps
 from itertools import islice
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.errors import Fault, SpecError
 
-P = ParamSpec("P")
 T = TypeVar("T")
 Cells = list[tuple[int | None, list[Any]]]
 """The line of each layer, where it has one, and what stands there."""
