@@ -1,4 +1,4 @@
-"""How a model is cut over devices, and how its experts are scheduled.
+"""How a model is cut over devices, how a step is scheduled over them, and how experts are.
 
 Knows degrees and names of policies. Never touches devices, links or time.
 """
@@ -6,24 +6,63 @@ Knows degrees and names of policies. Never touches devices, links or time.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
-from simulator.specs.fields import Checked, Count, Natural
+from pydantic import Field
+
+from simulator.specs.fields import Checked, Count, Flag, Natural
 from simulator.specs.hardware import Origins
 from simulator.specs.precision import FormatName
+
+ZeroStage = Annotated[int, Field(strict=True, ge=0, le=3)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(Checked):
     """A parallel plan.
 
-    With ``ep`` ranks attention is data parallel: each rank has its share of the sequences and all
-    weights but those of the routed experts, of which it has its slots.
+    Of ``devices`` = tp x cp x dp x pp, ranks of one tensor-parallel group are neighbours, then
+    those of one context-parallel group, then data-parallel replicas, then pipeline stages (the
+    order of Megatron-LM, so that the heaviest traffic stays on the nearest links). Experts are
+    spread over ``ep`` neighbours among the tp x cp x dp ranks of a stage.
+
+    With expert-parallel ranks attention is data parallel unless tp or cp say else: each replica
+    has its share of the sequences.
     """
 
     name: str = "plan"
+    tp: Count = 1
+    """Tensor parallel: heads, widths and vocabulary are split."""
+    pp: Count = 1
+    """Pipeline stages: layers are split."""
+    cp: Count = 1
+    """Context parallel: the tokens of a sequence are split."""
+    dp: Count | None = None
+    """Data-parallel replicas; None: as many as ``ep`` asks for."""
     ep: Count = 1
     """Expert-parallel ranks."""
+    sequence_parallel: Flag = True
+    """Norms and residuals of a tensor-parallel group are split by token in training: its
+    all-reduces become reduce-scatter and all-gather."""
+    virtual_stages: Count = 1
+    """Pieces of the model on each pipeline stage; above 1 the schedule is interleaved."""
+    pipeline: Literal["1f1b", "zero_bubble"] = "1f1b"
+    """``1f1b``: one forward, one backward (PipeDream-flush, Megatron-LM). ``zero_bubble``: the
+    gradients of weights are put off to fill the bubble (ZB-H1, arXiv 2401.10241)."""
+    micro_batch: Count = 1
+    """Sequences of one micro-batch."""
+    zero: ZeroStage = 0
+    """What replicas share: 1 optimizer states, 2 gradients too, 3 weights too (ZeRO, FSDP)."""
+    recompute: Literal["none", "selective", "full"] = "none"
+    """Activations that the backward pass computes again: none, those of the attention core, or
+    every layer from its input (arXiv 2205.05198)."""
+    gradients: FormatName = "fp32"
+    """Number format in which gradients are kept and reduced."""
+    recipe: Literal["model", "bf16", "fp8", "mxfp8", "fp8_block", "dynamic"] = "model"
+    """Number format of the products in training: that of the model's weights, one for all layers,
+    or ``dynamic``: fp8 inside, bf16 for the first and last layers and the head."""
+    overlap: Flag = True
+    """Gradients are reduced, and weights gathered, beside the computation."""
     redundant_experts: Natural = 0
     """Copies of experts beyond one each, in every MoE layer."""
     placement: Literal["contiguous", "round_robin", "balanced"] = "contiguous"
@@ -43,3 +82,13 @@ class Plan(Checked):
     """How rows of an expert are gathered: as many descriptors as the mover's limits ask for, or
     one for each expert, as an article on the MI500 series reads."""
     provenance: Origins = field(default=(), compare=False)
+
+    @property
+    def replicas(self) -> int:
+        """Data-parallel replicas."""
+        return self.dp if self.dp is not None else max(1, self.ep // (self.tp * self.cp))
+
+    @property
+    def devices(self) -> int:
+        """Devices that the plan takes."""
+        return self.tp * self.cp * self.pp * self.replicas
