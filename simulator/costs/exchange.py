@@ -13,9 +13,9 @@ from simulator.ops.exchange import Exchange
 from simulator.units import Seconds
 
 
-def links_of(op: Exchange, target: Target) -> Fabric:
-    """The links of the group of ranks that exchange."""
-    return fabric(target, np.array([float(op.ranks)]), np.array([-1.0]))
+def links_of(ranks: int, target: Target) -> Fabric:
+    """The links of so many ranks that exchange."""
+    return fabric(target, np.array([float(ranks)]), np.array([-1.0]))
 
 
 def exchange_seconds(op: Exchange, target: Target) -> tuple[Seconds, Seconds]:
@@ -24,7 +24,7 @@ def exchange_seconds(op: Exchange, target: Target) -> tuple[Seconds, Seconds]:
     One step inside a domain and one between domains; what crosses a domain's links and what
     leaves it flow side by side.
     """
-    links = links_of(op, target)
+    links = links_of(op.ranks, target)
     steps = links.step + (links.far_step if float(links.islands[0]) > 1 else 0.0)
     near = op.crossing * op.row / float(links.inside[0])
     far = op.far * op.row / float(links.outside[0])

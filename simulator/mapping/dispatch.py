@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.mapping.exchange import Traffic, Volume, mean, shares, traffic
+from simulator.mapping.exchange import Traffic, Volume, shares, traffic
 from simulator.mapping.experts import ExpertPlacement, place
 from simulator.mapping.routing import draw
 from simulator.specs.plan import Plan
@@ -69,16 +69,15 @@ class Routed:
         return self._shares[even]
 
     @cached_property
-    def _volumes(self) -> tuple[Volume, ...]:
-        return self.traffic.volumes(per_rank=self.per_rank, relayed=self.relayed)
-
-    @cached_property
     def _shares(self) -> dict[Even, tuple[Share, ...]]:
         counts, arrived = self.traffic.counts, self.traffic.rows.sum(0)
         volumes: tuple[Volume | None, ...] = (None,)
-        even: tuple[Volume | None, ...] = (None,)
+        even = volumes
         if self.placement.ranks > 1:
-            volumes, even = self._volumes, (mean(self._volumes),) * self.placement.ranks
+            volumes, even = (
+                self.traffic.volumes(per_rank=self.per_rank, relayed=self.relayed, even=evenly)
+                for evenly in (False, True)
+            )
         held = zip(_spread(counts, self.placement.ranks), self.placement.slots, strict=True)
         dealt = np.concatenate([_spread(rows, len(slots)) for rows, slots in held])
         return {

@@ -35,18 +35,14 @@ class Volume:
     ``near``: to and from the ranks of its own domain, itself included, and what it passes on for
     others. ``crossing``: the part of it that uses the links of the domain. ``far``: what leaves
     the domain. ``handled``: pairs of token and expert that it reads or writes in its memory.
+    ``leaving``: what leaves it over links of either kind, which over all ranks is as much as comes.
     """
 
     near: int
     crossing: int
     far: int
     handled: int
-
-
-def mean(volumes: Sequence[Volume]) -> Volume:
-    """What each rank would move if all moved as much."""
-    sums = {name: sum(getattr(volume, name) for volume in volumes) for name in Volume.__slots__}
-    return Volume(**{name: round(total / len(volumes)) for name, total in sums.items()})
+    leaving: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,49 +74,56 @@ class Traffic:
         """(source, host): copies that are sent: one for each token, or one for each pair."""
         return self.rows if per_rank else self.pairs
 
-    def volumes(self, *, per_rank: bool, relayed: bool) -> tuple[Volume, ...]:
+    def volumes(self, *, per_rank: bool, relayed: bool, even: bool = False) -> tuple[Volume, ...]:
         """What each rank moves; combine moves as much the other way.
 
         ``per_rank``: a rank gets a token once, however many of its experts are there. ``relayed``:
         a token goes once to each other domain, to the rank that stands there where its source
         stands here, and on from it within the domain; otherwise every copy travels straight.
+        ``even``: what each would move if all sent, and got, as much.
         """
-        home = np.arange(self.ranks) // self.domain
-        inside = home[:, None] == home
-        if not relayed:
-            sent = self.copies(per_rank=per_rank)
-            own = np.where(inside, sent, 0)
-            out, back = own.sum(1), own.sum(0)
-            leaving, coming = (sent.sum(axis) for axis in (1, 0))
-            near = np.maximum(out, back)
-            return self._volumes(near, near, np.maximum(leaving - out, coming - back))
-        place = np.arange(self.ranks) % self.domain
-        passed = np.zeros_like(self.rows)
-        # The rank with the place of a row's source passes it on inside the domain of its expert;
-        # in a smaller last domain the places go around.
-        sizes = np.bincount(home)
-        for domain in range(len(sizes)):
-            hosts = np.flatnonzero(home == domain)
-            np.add.at(passed, (hosts[place % sizes[domain]][:, None], hosts), self.rows[:, hosts])
-        out, back = passed.sum(1), passed.sum(0)
-        kept = np.diagonal(passed)
-        own_visits = self.visits[np.arange(self.ranks), home]
-        away = self.visits.sum(1) - own_visits
-        coming = np.zeros(self.ranks, dtype=np.int64)
-        for domain in range(len(sizes)):
-            hosts = np.flatnonzero(home == domain)
-            others = home != domain
-            np.add.at(coming, hosts[place[others] % sizes[domain]], self.visits[others, domain])
-        return self._volumes(
-            np.maximum(out, back), np.maximum(out, back) - kept, np.maximum(away, coming)
+        ways = self._relayed() if relayed else self._straight(self.copies(per_rank=per_rank))
+        # (what leaves and what comes; near, crossing, far, over links, handled; rank)
+        moved = np.stack([(*way, self.pairs.sum(1 - at)) for at, way in enumerate(ways)])
+        if even:
+            moved = np.rint(moved.mean(axis=2, keepdims=True)).repeat(self.ranks, axis=2)
+        near, crossing, far, _, handled = moved.max(axis=0).astype(int).tolist()
+        leaving = moved[0, 3].astype(int).tolist()
+        return tuple(
+            Volume(near=n, crossing=c, far=f, handled=h, leaving=o)
+            for n, c, f, h, o in zip(near, crossing, far, handled, leaving, strict=True)
         )
 
-    def _volumes(self, near: Ints, crossing: Ints, far: Ints) -> tuple[Volume, ...]:
-        handled = np.maximum(self.pairs.sum(1), self.pairs.sum(0))
+    def _straight(self, sent: Ints) -> tuple[tuple[Ints, ...], ...]:
+        """Rows of each rank near, crossing, far and over links, out and in. A rank also writes the
+        copies for itself as if they crossed."""
+        home = np.arange(self.ranks) // self.domain
+        own = np.where(home[:, None] == home, sent, 0)
+        kept = np.diagonal(sent)
         return tuple(
-            Volume(near=int(n), crossing=int(c), far=int(f), handled=int(h))
-            for n, c, f, h in zip(near, crossing, far, handled, strict=True)
+            (own.sum(at), own.sum(at), (sent - own).sum(at), sent.sum(at) - kept) for at in (1, 0)
         )
+
+    def _relayed(self) -> tuple[tuple[Ints, ...], ...]:
+        """The same by way of one rank in each other domain."""
+        ranks = np.arange(self.ranks)
+        home, place = ranks // self.domain, ranks % self.domain
+        passed = np.zeros_like(self.rows)
+        coming = np.zeros(self.ranks, dtype=np.int64)
+        # The rank with the place of a row's source passes it on inside the domain of its expert;
+        # in a smaller last domain the places go around.
+        for domain, size in enumerate(np.bincount(home)):
+            hosts = np.flatnonzero(home == domain)
+            via, others = hosts[place % size], home != domain
+            np.add.at(passed, (via[:, None], hosts), self.rows[:, hosts])
+            np.add.at(coming, via[others], self.visits[others, domain])
+        away = self.visits.sum(1) - self.visits[ranks, home]
+        ways = []
+        for at, far in ((1, away), (0, coming)):
+            near = passed.sum(at)
+            crossing = near - np.diagonal(passed)
+            ways.append((near, crossing, far, crossing + far))
+        return tuple(ways)
 
 
 def traffic(

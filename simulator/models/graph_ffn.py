@@ -161,4 +161,5 @@ def _exchange(
             crossing=volume.crossing,
             far=volume.far,
             handled=volume.handled,
+            leaving=volume.leaving,
         )

@@ -14,7 +14,7 @@ class Exchange(Op):
     """One rank's part of a dispatch or combine among ``ranks`` ranks.
 
     ``ht`` sends a token once to each rank that holds one of its experts, ``ll`` once for each
-    expert. Volumes are rows of ``row`` bytes, the larger of both directions
+    expert, unless its library merges copies. Volumes are rows of ``row`` bytes
     (``mapping.exchange.Volume``).
     """
 
@@ -36,17 +36,21 @@ class Exchange(Op):
     crossing: int
     far: int
     handled: int
+    leaving: int
 
     def __post_init__(self) -> None:
         self.require(self.ranks > 1, f"{self.ranks} ranks have nothing to exchange")
-        volumes = (self.tokens, self.near, self.crossing, self.far, self.handled)
+        volumes = (
+            self.tokens, self.near, self.crossing, self.far, self.handled, self.leaving,
+        )  # fmt: skip
         self.require(min(volumes) >= 0, f"volumes are {volumes}")
 
     def demand(self) -> Demand:
         """Rows read where they leave and written where they arrive."""
-        return Demand(read=self.near * self.row, written=self.near * self.row)
+        moved = (self.near + self.far) * self.row
+        return Demand(read=moved, written=moved)
 
     @property
     def sent(self) -> Bytes:
-        """Bytes over the links, one direction."""
-        return (self.crossing + self.far) * self.row
+        """Bytes that leave this rank over links in dispatch; in combine as many come."""
+        return self.leaving * self.row

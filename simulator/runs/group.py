@@ -72,7 +72,7 @@ class Group:
         batches = 2 if plan.schedule == "two_batch" else 1
         sequences = [shares(mine, batches) for mine in shares(step.batch, plan.ep)]
         tokens = tuple(tuple(part * step.new for part in mine) for mine in sequences)
-        self.domain = min(plan.ep, _peers(target, plan.ep))
+        self.domain = _peers(target, plan.ep)
         self.dispatches = dispatches or [
             Dispatch(
                 plan, tokens, step.seed, part=part, domain=self.domain,
@@ -126,12 +126,7 @@ class Group:
 
 def _peers(target: Target, ranks: int) -> int:
     """Ranks of a group that share one scale-up domain."""
-    probe = Exchange(
-        name="probe", way="dispatch", form="ht", ranks=max(ranks, 2), tokens=0, hidden=1, top_k=1,
-        experts=1, format="bf16", row=2.0, near=0, crossing=0, far=0, handled=0,
-    )  # fmt: skip
-    islands = float(links_of(probe, target).islands[0])
-    return -(-ranks // int(islands))
+    return -(-ranks // int(links_of(ranks, target).islands[0]))
 
 
 def sum_of(demands: Iterator[Demand]) -> Demand:

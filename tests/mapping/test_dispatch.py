@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from simulator.errors import InputError
 from simulator.mapping.dispatch import Dispatch, Share, check_plan
-from simulator.mapping.exchange import mean
 from simulator.mapping.routing import expected_distinct_experts, expert_counts
 from simulator.models.load import load_workload
 from simulator.specs.plan import Plan
@@ -121,7 +120,7 @@ def test_evened_loads_keep_the_rows_and_differ_by_one_at_most(
     real, volumes, even = (one.shares(how) for how in ("nothing", "volumes", "all"))
     assert [share.counts for share in volumes] == [share.counts for share in real]
     assert [share.arrived for share in volumes] == [share.arrived for share in real]
-    shared = mean([share.volume for share in real if share.volume is not None])
+    shared, *_ = one.traffic.volumes(per_rank=per_rank, relayed=per_rank, even=True)
     assert {share.volume for share in (*volumes, *even)} == {shared}
 
     def spread(amounts: Sequence[int]) -> int:
