@@ -152,7 +152,8 @@ class Dispatch:
         if plan.placement == "balanced":
             for some in draw(net, total, stream(), layer=layer):
                 loads += some.counts
-        whole = plan.ep % self._domain == 0  # else domains hold unequal numbers of experts
+        # Domains of one rank are no nodes, and unequal ones would hold unequal numbers of experts.
+        whole = self._domain > 1 and plan.ep % self._domain == 0
         placement = place(
             net.experts, plan.ep, redundant=plan.redundant_experts, policy=plan.placement,
             loads=loads.tolist(), nodes=plan.ep // self._domain if whole else 1,

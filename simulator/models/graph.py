@@ -12,11 +12,13 @@ from dataclasses import replace
 from simulator.mapping.dispatch import Dispatch, Share
 from simulator.models.graph_attention import grouped_attention, latent_attention
 from simulator.models.graph_ffn import dense, experts
-from simulator.models.graph_parts import Step, norm, product
+from simulator.models.graph_parts import Step, norm, product, reduced
+from simulator.ops.collective import Collective
 from simulator.ops.op import GraphSegment, Op, OpGraph
 from simulator.ops.pointwise import Pointwise
 from simulator.specs.frozen import FrozenMap
 from simulator.specs.plan import Plan
+from simulator.specs.precision import number_format
 from simulator.specs.workload import (
     Attention,
     DenseFFN,
@@ -46,7 +48,7 @@ def build_graph(model: Transformer, step: Step, shares: Shares | None = None) ->
             return alone.share(net, layer, 0)
 
     segments: list[GraphSegment] = []
-    if step.tokens:
+    if step.tokens and step.first:
         segments.append(GraphSegment(name="input", repeat=1, ops=tuple(_input(model, step))))
     labels = _labels(list(dict.fromkeys(layer for group in model.groups for layer in group.layers)))
     seen = 0
@@ -62,7 +64,7 @@ def build_graph(model: Transformer, step: Step, shares: Shares | None = None) ->
                     seen += 1
                 ops += _after(model, layer, step)
             _add(segments, tuple(ops), 1 if routed else group.repeat)
-    if step.tokens:
+    if step.tokens and step.last:
         segments.append(GraphSegment(name="output", repeat=1, ops=tuple(_output(model, step))))
     return OpGraph(segments=tuple(segments))
 
@@ -104,6 +106,7 @@ def _labels(layers: list[Layer]) -> dict[Layer, tuple[str, str]]:
 
 
 def _input(model: Transformer, step: Step) -> Iterator[Op]:
+    # A rank looks up the tokens of its part of the vocabulary; the others add zeros.
     yield Pointwise(
         name="embedding",
         function="gather",
@@ -112,6 +115,7 @@ def _input(model: Transformer, step: Step) -> Iterator[Op]:
         format=model.weight_format("embedding"),
         out=model.activation_format,
     )
+    yield from reduced(model, step, "embedding", step.tokens)
 
 
 def _output(model: Transformer, step: Step) -> Iterator[Op]:
@@ -119,8 +123,21 @@ def _output(model: Transformer, step: Step) -> Iterator[Op]:
     yield from product(
         model, "head", "lm_head", step.batch, model.vocab, model.hidden, bias=model.head_bias
     )
+    if step.tp > 1:
+        logits = number_format(model.activation_format).bytes(step.batch * model.vocab * step.tp)
+        yield Collective(
+            name="lm_head.all_gather",
+            algorithm="all_gather",
+            ranks=step.tp,
+            message=logits,
+            format=model.activation_format,
+        )
     yield Pointwise(
-        name="sample", function="softmax", rows=step.batch, cols=model.vocab, format="fp32"
+        name="sample",
+        function="softmax",
+        rows=step.batch,
+        cols=model.vocab * step.tp,
+        format="fp32",
     )
 
 
@@ -143,10 +160,12 @@ def _before(model: Transformer, layer: Layer, label: tuple[str, str], step: Step
             yield from latent_attention(model, layer.attention, label[0], step)
         else:
             yield from grouped_attention(model, layer.attention, label[0], step)
+        yield from reduced(model, step, "attn", rows)
     if layer.ffn is not None:
         yield norm(model, "ffn.norm", rows, hidden, "add_rms_norm")
     if isinstance(layer.ffn, DenseFFN):
         yield from dense(model, layer.ffn, f"ffn{label[1]}", "ffn", rows)
+        yield from reduced(model, step, "ffn", rows)
 
 
 def _after(model: Transformer, layer: Layer, step: Step) -> Iterator[Op]:
@@ -157,6 +176,7 @@ def _after(model: Transformer, layer: Layer, step: Step) -> Iterator[Op]:
     model = _own(model, layer)
     if layer.dense_ffn is not None:
         yield from dense(model, layer.dense_ffn, "ffn.dense", "ffn", rows)
+        yield from reduced(model, step, "ffn.dense", rows)
         yield Pointwise(
             name="ffn.join",
             function="add",

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Literal
 
 from simulator.mapping.dispatch import Share
-from simulator.models.graph_parts import Step, operand_format, product
+from simulator.models.graph_parts import Step, operand_format, product, reduced
+from simulator.ops.collective import Collective
 from simulator.ops.exchange import Exchange
 from simulator.ops.matmul import GroupedMatmul, Matmul
 from simulator.ops.op import Op
@@ -39,13 +40,18 @@ def dense(model: Transformer, net: DenseFFN, name: str, part: Part, rows: int) -
 
 
 def experts(model: Transformer, net: MoE, step: Step, share: Share) -> Iterator[Op]:
-    """The experts of one layer on one rank: what its tokens need and what its slots get."""
+    """The experts of one layer on one rank: what its tokens need and what its slots get.
+
+    Where experts lie on more ranks than share the tokens, a tensor-parallel rank routes its part
+    of them and gathers the results; elsewhere every rank has all tokens, and sums go around.
+    """
     rows, hidden = step.tokens, model.hidden
+    own = -(-rows // step.tp) if step.apart else rows
     operand = operand_format(model, "experts")
-    if rows:
+    if own:
         yield Matmul(
             name="moe.router",
-            m=rows,
+            m=own,
             n=net.experts,
             k=hidden,
             a=model.activation_format,
@@ -56,17 +62,27 @@ def experts(model: Transformer, net: MoE, step: Step, share: Share) -> Iterator[
         yield Pointwise(
             name="moe.top_k",
             function="top_k",
-            rows=rows,
+            rows=own,
             cols=net.experts,
             format="fp32",
         )
-    yield from _exchange(model, net, step, share, "dispatch", step.dispatch or operand)
+    yield from _exchange(model, net, step, share, "dispatch", step.dispatch or operand, own)
     if sum(share.counts):
         yield from _routed(model, net, share)
-    yield from _exchange(model, net, step, share, "combine", step.combine)
+    yield from _exchange(model, net, step, share, "combine", step.combine, own)
+    if step.apart and step.tp > 1 and rows:
+        yield Collective(
+            name="moe.all_gather",
+            algorithm="all_gather",
+            ranks=step.tp,
+            message=number_format(model.activation_format).bytes(rows * hidden),
+            format=model.activation_format,
+        )
     if net.shared_experts and rows:
         shared = DenseFFN(width=net.shared_width, gated=net.gated, activation=net.activation)
         yield from dense(model, shared, "moe.shared", "shared_experts", rows)
+        if step.apart:
+            yield from reduced(model, step, "moe.shared", rows)
         yield Pointwise(
             name="moe.join",
             function="add",
@@ -74,6 +90,8 @@ def experts(model: Transformer, net: MoE, step: Step, share: Share) -> Iterator[
             cols=hidden,
             format=model.activation_format,
         )
+    if not step.apart:
+        yield from reduced(model, step, "moe", rows)
 
 
 def _routed(model: Transformer, net: MoE, share: Share) -> Iterator[Op]:
@@ -142,6 +160,7 @@ def _exchange(
     share: Share,
     way: Literal["dispatch", "combine"],
     name: str,
+    tokens: int,
 ) -> Iterator[Op]:
     volume = share.volume
     if volume is not None:
@@ -150,7 +169,7 @@ def _exchange(
             way=way,
             form=step.exchange,
             ranks=step.ranks,
-            tokens=step.tokens,
+            tokens=tokens,
             hidden=model.hidden,
             top_k=net.top_k,
             experts=share.slots,

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from simulator.ops.collective import Collective
 from simulator.ops.matmul import Matmul
 from simulator.ops.op import Op
 from simulator.ops.pointwise import Function, Pointwise
@@ -38,11 +39,35 @@ class Step:
     dispatch: str | None = None
     """Format of rows on their way to the experts; None: that of the experts' operands."""
     combine: str = "bf16"
+    tp: int = 1
+    """Tensor-parallel ranks, among which this one has its share of every product."""
+    first: bool = True
+    """The layers begin with the embedding."""
+    last: bool = True
+    """The layers end with the head."""
+
+    @property
+    def apart(self) -> bool:
+        """Experts lie on more ranks than share the tokens, so tokens travel to them."""
+        return self.ranks > self.tp
 
     @property
     def tokens(self) -> int:
         """Rows of every token-wise operator."""
         return self.batch * self.new
+
+
+def reduced(model: Transformer, step: Step, name: str, rows: int) -> Iterator[Op]:
+    """The sum over the tensor-parallel ranks of rows of the hidden size; none on one rank."""
+    if step.tp > 1 and rows:
+        element = number_format(model.activation_format)
+        yield Collective(
+            name=f"{name}.all_reduce",
+            algorithm="all_reduce",
+            ranks=step.tp,
+            message=element.bytes(rows * model.hidden),
+            format=model.activation_format,
+        )
 
 
 def norm(model: Transformer, name: str, rows: int, cols: int, function: Function) -> Pointwise:
