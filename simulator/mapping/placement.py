@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from simulator.errors import CapacityError
 from simulator.models.arithmetic import kv_bytes_at, weight_bytes, weight_bytes_by_part
+from simulator.models.graph_parts import operand_format
 from simulator.result import MemoryPart, MemoryUse
 from simulator.specs.plan import Plan
 from simulator.specs.precision import number_format
@@ -78,7 +79,7 @@ def _exchange_buffers(model: Transformer, plan: Plan, tokens: int) -> MemoryPart
     """Room for the most rows that may come: every token of every rank, to go and to come back."""
     net = next(layer.ffn for layer in model.layers() if isinstance(layer.ffn, MoE))
     rows = tokens * min(plan.ep * net.top_k, net.experts + plan.redundant_experts)
-    sent = plan.dispatch or model.weight_format("experts")
+    sent = plan.dispatch or operand_format(model, "experts")
     each = sum(number_format(name).row_bytes(model.hidden) for name in (sent, plan.combine))
     return MemoryPart(
         name="exchange buffers",

@@ -25,6 +25,7 @@ from simulator.runs.group import (
     Ranks,
     Work,
     group_pass,
+    meetings,
     run_ranks,
     scheduled,
     stages_of,
@@ -206,6 +207,7 @@ def _slowest_layer(works: list[Ranks], run: GroupRun, gap: Seconds) -> tuple[int
     spans: list[Span] = []
     for batch, (ranks, laps_of) in enumerate(zip(works, run.laps, strict=True)):
         suffix = f" {batch + 1}" if len(works) > 1 else ""
+        lasts = meetings(ranks)
         for rank, (mine, laps) in enumerate(zip(ranks, laps_of, strict=True)):
             for stage in (2 * layer, 2 * layer + 1):
                 work, lap = stages_of(mine)[stage], laps[stage]
@@ -214,7 +216,9 @@ def _slowest_layer(works: list[Ranks], run: GroupRun, gap: Seconds) -> tuple[int
                     until = min(at + time, lap.computed - start)
                     spans.append(Span(rank=rank, lane="units", name=step, start=at, end=until))
                     at = until
-                ready, met, end = (time - start for time in (lap.computed, lap.met, lap.end))
+                # A dispatch that kernels run beside holds up nobody, but still takes its time.
+                ready, met = lap.computed - start, lap.met - start
+                end = met + lasts[stage]
                 name = ("dispatch", "combine")[stage % 2]
                 if met > ready and len(works) == 1:
                     spans.append(Span(rank=rank, lane="wait", name="wait", start=ready, end=met))

@@ -154,7 +154,7 @@ def scheduled(group: Group, works: list[Ranks]) -> list[Ranks]:
     return works
 
 
-def _meetings(ranks: Ranks) -> list[Seconds]:
+def meetings(ranks: Ranks) -> list[Seconds]:
     """Duration of each exchange of a batch: that of the rank with most to move."""
     times = [[w.alone for w in works if w.kernel is None] for works in ranks]
     return [max(parts) for parts in zip(*times, strict=True)]
@@ -162,7 +162,7 @@ def _meetings(ranks: Ranks) -> list[Seconds]:
 
 def _pipelined(group: Group, ranks: Ranks) -> Ranks:
     order_of = EXPERT_ORDERS[group.scenario.plan.expert_order]
-    ends = _meetings(ranks)
+    ends = meetings(ranks)
     known: dict[tuple[Op, Op, Seconds], Work] = {}
     done: list[tuple[Work, ...]] = []
     for works in ranks:
@@ -207,7 +207,7 @@ def beside(kernel: Kernel, exchange: Work, lasts: Seconds, target: Target) -> Ke
 
 
 def _two_batch(group: Group, works: list[Ranks]) -> list[Ranks]:
-    exchanging = sum(sum(_meetings(ranks)) for ranks in works)
+    exchanging = sum(sum(meetings(ranks)) for ranks in works)
     computing = max(
         sum(w.alone for batch in works for w in batch[rank] if w.kernel is not None)
         for rank in range(len(works[0]))
@@ -229,16 +229,10 @@ def _two_batch(group: Group, works: list[Ranks]) -> list[Ranks]:
     return [tuple(tuple(map(slowed, mine)) for mine in ranks) for ranks in works]
 
 
-def programs(
-    group: Group, works: list[Ranks], meetings: list[list[Seconds]] | None = None
-) -> list[list[Program]]:
-    """The stages of each batch on each rank; ``meetings`` sets other durations of exchanges."""
+def programs(group: Group, works: list[Ranks]) -> list[list[Program]]:
+    """The stages of each batch on each rank."""
     pipelined = group.scenario.plan.schedule == "pipelined"
-    made: list[list[Program]] = []
-    for batch, ranks in enumerate(works):
-        lasts = _meetings(ranks) if meetings is None else meetings[batch]
-        made.append([tuple(_stages(mine, lasts, pipelined)) for mine in ranks])
-    return made
+    return [[tuple(_stages(mine, meetings(ranks), pipelined)) for mine in ranks] for ranks in works]
 
 
 def _stages(works: tuple[Work, ...], lasts: list[Seconds], pipelined: bool) -> Iterator[Stage]:
@@ -284,7 +278,7 @@ def limits(group: Group, works: list[Ranks]) -> Bounds:
     serial, chains = 0.0, []
     computing = [0.0] * len(works[0])
     for ranks in works:
-        lasts = _meetings(ranks)
+        lasts = meetings(ranks)
         ends: tuple[list[Seconds], list[Seconds]] = ([], [])
         for side in (0, 1):
             rows = []
@@ -344,7 +338,7 @@ def lines(group: Group, works: list[Ranks], run: GroupRun) -> tuple[Line, ...]:
     launch = launch_policy(group.scenario.stack)
     pipelined = group.scenario.plan.schedule == "pipelined"
     cut = [[stages_of(mine) for mine in ranks] for ranks in works]
-    lasts = [_meetings(ranks) for ranks in works]
+    lasts = [meetings(ranks) for ranks in works]
     made: list[Line] = []
     exchanges: list[Line] = []
     for batch, stage, rank in deciding(run):
@@ -360,7 +354,7 @@ def lines(group: Group, works: list[Ranks], run: GroupRun) -> tuple[Line, ...]:
             time = 0.0 if hidden else lasts[batch][stage]
             exchanges.append(Line(priced=work.priced, count=1, time=time))
     spent = sum(line.time for line in made) + launch.first
-    spent += launch.gap * max(0, len(made) + len(exchanges) - 1)
+    spent += launch.gap * max(0, len(made) - 1)  # before each kernel but the first
     left, total = max(0.0, run.latency - spent), sum(line.time for line in exchanges)
     shown = min(1.0, left / total) if total > 0 else 0.0
     return (*made, *(replace(line, time=line.time * shown) for line in exchanges))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from simulator.costs.exchange import links_of
+from simulator.costs.target import Target
 from simulator.result import Basis, Bound
 from simulator.specs.hardware import BASES
 from simulator.specs.scenario import Scenario
@@ -54,10 +56,17 @@ def numbers_behind(
     if tiled:
         of_stack += of_tiles
     if scenario.has_experts:
-        used += [entry.path for entry in hardware.provenance if entry.path.startswith(_MOVER)]
+        used += [
+            entry.path
+            for entry in hardware.provenance
+            if entry.path.startswith("data_mover.") and entry.path not in _UNPRICED
+        ]
     if scenario.plan.ep > 1:
         of_stack.append("exchange_units")
-        used += [f"{link}.{name}" for link in ("scale_up", "scale_out") for name in _LINK]
+        ways = ["scale_up" if hardware.scale_up else "host"]
+        if links_of(scenario.plan.ep, Target(accelerator=hardware, stack=stack)).islands[0] > 1:
+            ways.append("scale_out" if hardware.scale_out else "host")
+        used += [f"{link}.{name}" for link in ways for name in _LINK]
     if dram.achieved is None:
         of_stack.append("bandwidth")
     numbers = [
@@ -90,8 +99,9 @@ def _fit_behind(known: Alone) -> Basis:
 
 
 _CACHE = ("capacity", "bandwidth", "per_clock")
-_MOVER = "data_mover."
-_LINK = ("bandwidth", "achieved", "latency", "peers")
+_UNPRICED = ("data_mover.latency", "data_mover.depth")
+"""What no run asks of a data mover: the fitted times contain it."""
+_LINK = ("kind", "bandwidth", "links", "achieved", "latency", "peers", "shared")
 
 
 MATTERS = 0.05
