@@ -26,6 +26,8 @@ class Matmul(TensorOp):
     b: str = "bf16"
     out: str = "bf16"
     bias: bool = False
+    accumulate: bool = False
+    """The result is added to what is there, as gradients of weights are."""
 
     def __post_init__(self) -> None:
         self.require(self.m >= 0, f"m is {self.m}")
@@ -49,13 +51,15 @@ class Matmul(TensorOp):
     def demand(self) -> Demand:
         """2 m n k FLOP per product; both operands and the result once, nothing without rows."""
         used = self.batch if self.m else 0
+        written = number_format(self.out).bytes(self.batch * self.m * self.n)
         return Demand(
             flops=2.0 * self.batch * self.m * self.n * self.k,
             vector_flops=float(self.batch * self.m * self.n) if self.bias else 0.0,
             weights=number_format(self.b).bytes(used * self.k * self.n)
             + (number_format(self.out).bytes(used * self.n) if self.bias else 0.0),
-            read=number_format(self.a).bytes(self.batch * self.m * self.k),
-            written=number_format(self.out).bytes(self.batch * self.m * self.n),
+            read=number_format(self.a).bytes(self.batch * self.m * self.k)
+            + (written if self.accumulate else 0.0),
+            written=written,
         )
 
 
