@@ -52,7 +52,7 @@ __all__ = [
 DEFAULT_CONTEXT = 4096
 DEFAULT_INPUT = 2048
 _ONE_DEVICE = ("a system has no say yet: a run is on one device", "leave it out")
-PHASES = ("prefill", "decode", "generate", "denoise")
+PHASES = ("prefill", "decode", "generate", "train", "denoise")
 FIDELITIES = ("roofline", "cohort", "tile")
 
 Spec = TypeVar("Spec")
@@ -69,7 +69,14 @@ def make_scenario(
     context: int | None = None,
     dtype: str | None = None,
     stack: str | Path | Stack | None = None,
+    tp: int | None = None,
+    pp: int | None = None,
+    dp: int | None = None,
+    cp: int | None = None,
     ep: int | None = None,
+    micro_batch: int | None = None,
+    zero: int | None = None,
+    recompute: str | None = None,
     fidelity: str = "cohort",
     seed: int = 0,
     overrides: Iterable[str] = (),
@@ -125,8 +132,12 @@ def make_scenario(
         faults.append(
             SpecError([Fault("--set", None, part.path, *_ONE_DEVICE) for part in parts["system"]])
         )
-    degrees = () if ep is None else (Override("ep", str(ep)),)
-    plan = attempt(lambda: with_overrides(Plan(), (*degrees, *parts["plan"])))
+    degrees = {
+        "tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep, "micro_batch": micro_batch, "zero": zero,
+        "recompute": recompute,
+    }  # fmt: skip
+    chosen = [Override(name, str(value)) for name, value in degrees.items() if value is not None]
+    plan = attempt(lambda: with_overrides(Plan(), (*chosen, *parts["plan"])))
     if model is not None and plan is not None:
         known_model, known_plan = model, plan
         attempt(lambda: check_plan(known_model, known_plan))
@@ -174,7 +185,7 @@ def make_scenario(
                 **{name: value for name, value in lengths.items() if name in used},
                 "dtype": dtype,
                 "stack": None if stack is None else _name(stack),
-                "ep": ep,
+                **{name.replace("_", "-"): value for name, value in degrees.items()},
                 "fidelity": fidelity,
                 "seed": seed,
             },
@@ -211,8 +222,9 @@ def _phase(model: Model, input: int | None, output: int | None, context: int | N
     return "decode"
 
 
-_COUNTS = ("batch", "input", "output", "context", "ep", "seed")
-_TEXTS = ("dtype", "stack", "fidelity", "phase")
+_DEGREES = ("tp", "pp", "dp", "cp", "ep", "micro_batch", "zero")
+_COUNTS = ("batch", "input", "output", "context", *_DEGREES, "seed")
+_TEXTS = ("dtype", "stack", "fidelity", "phase", "recompute")
 
 
 def load_scenario(text: str | Path) -> Scenario:

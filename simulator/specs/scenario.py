@@ -14,13 +14,14 @@ from simulator.specs.plan import Plan
 from simulator.specs.stack import Stack
 from simulator.specs.workload import Model, MoE, Transformer
 
-PhaseName = Literal["prefill", "decode", "generate", "denoise"]
+PhaseName = Literal["prefill", "decode", "generate", "train", "denoise"]
 Fidelity = Literal["roofline", "cohort", "tile"]
 
 NEEDS: dict[PhaseName, tuple[str, ...]] = {
     "prefill": ("input",),
     "decode": ("context",),
     "generate": ("input", "output"),
+    "train": ("input",),
     "denoise": (),
 }
 """The lengths that a phase is run with."""
@@ -35,7 +36,8 @@ class Scenario:
 
     ``prefill`` processes ``input`` new tokens of each sequence; ``decode`` makes one step with
     ``context`` tokens in the cache, the new one included; ``generate`` is a prefill of ``input``
-    and ``output`` decode steps; ``denoise`` makes all denoising steps of ``batch`` images.
+    and ``output`` decode steps; ``train`` makes one training step on a global ``batch`` of sequences
+    of ``input`` tokens; ``denoise`` makes all denoising steps of ``batch`` images.
     """
 
     hardware: Accelerator
