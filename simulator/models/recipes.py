@@ -85,10 +85,11 @@ def in_recipe(model: Transformer, layer: Layer, recipe: str, place: Place = INNE
     )
 
 
-def narrow_weights(model: Transformer, recipe: str) -> dict[str, int]:
+def narrow_weights(model: Transformer, recipe: str, *, ep: int = 1) -> dict[str, int]:
     """Weights by the format below 16 bits in which the recipe multiplies them.
 
-    Such weights are cast anew, in both layouts, after each update.
+    Such weights are cast anew, in both layouts, after each update. ``ep`` ranks share the routed
+    experts.
     """
     layers = list(model.layers())
     totals: dict[str, int] = {}
@@ -97,5 +98,6 @@ def narrow_weights(model: Transformer, recipe: str) -> dict[str, int]:
         for weight in layer_weights(model, layer):
             name = formats.weight_format(weight.part)
             if weight.multiplied and number_format(name).bits < 16:
-                totals[name] = totals.get(name, 0) + weight.elements
+                held = weight.elements // (ep if weight.part == "experts" else 1)
+                totals[name] = totals.get(name, 0) + held
     return totals

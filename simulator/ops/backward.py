@@ -219,9 +219,9 @@ class GroupedWeightGradient(Derived):
         )
 
 
-def input_gradient(op: Matmul) -> Matmul:
-    """``dx = dy w^T``: (m, n, k) becomes (m, k, n), in the formats of the forward."""
-    return replace(op, name=f"{op.name}.dgrad", n=op.k, k=op.n, bias=False)
+def input_gradient(op: Matmul, out: str) -> Matmul:
+    """``dx = dy w^T``: (m, n, k) becomes (m, k, n), operands in the formats of the forward."""
+    return replace(op, name=f"{op.name}.dgrad", n=op.k, k=op.n, out=out, bias=False)
 
 
 def weight_gradient(op: Matmul, kept: str) -> Matmul:
