@@ -13,7 +13,7 @@ from pydantic import BeforeValidator
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
-from simulator.specs.fields import Amount, Checked, Count, Flag, Share, Some, Width
+from simulator.specs.fields import Amount, Checked, Count, Flag, Natural, Share, Some, Width
 from simulator.specs.frozen import FrozenMap
 from simulator.specs.precision import FormatName
 from simulator.units import (
@@ -138,6 +138,9 @@ class DataMover:
     """Descriptors in flight per queue; None: local memory alone decides."""
 
 
+Topology = Literal["mesh", "switch", "ring", "pcie", "rails"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
     """One kind of link of a package. ``bandwidth`` is per direction, all links of the kind."""
@@ -155,6 +158,11 @@ class Link:
     """What each of more than two devices keeps of ``achieved`` when all send at once (PCIe)."""
     reduces: Flag = False
     """The switch that it leads to can add (NVLink SHARP)."""
+    topology: Topology | None = None
+    """How the peers are joined; None: a mesh over xGMI, a tree over PCIe, else a switch. A link
+    out of the domain leads to a switch that joins all, or to rails that each join equal ranks."""
+    lost: Natural = 0
+    """Links of one device of a mesh or ring that are down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,6 +99,17 @@ def default_stack(accelerator: Accelerator, overrides: Iterable[Override] = ()) 
     return load_stack(owners[accelerator.architecture], overrides)
 
 
+def default_system(accelerator: Accelerator, overrides: Iterable[Override] = ()) -> System | None:
+    """The system that lists the accelerator; None where no system is known to hold it."""
+    for name in names("systems"):
+        tree, _ = catalog().written(catalog().find("systems", name))
+        listed = tree.items.get("accelerators")
+        for item in listed.items if isinstance(listed, Sequence) else ():
+            if isinstance(item, Scalar) and item.text == accelerator.name:
+                return load_system(name, overrides)
+    return None
+
+
 def with_overrides(spec: T, overrides: Iterable[Override]) -> T:
     """A copy of a loaded spec with ``overrides`` set in it, checked like a file.
 

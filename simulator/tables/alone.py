@@ -10,11 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.costs.collective import Way, fastest, ways
+from simulator.costs.families.collective import chosen, links_of, wide
 from simulator.costs.families.experts import layer_seconds
 from simulator.costs.families.library import REFERENCE, distance, rules_of, split, values_for
 from simulator.costs.families.model import Query, Terms, Values, model_of
 from simulator.costs.families.of_op import layer_of, query_of, share_of_layer
 from simulator.costs.target import Target
+from simulator.ops.collective import Collective
 from simulator.ops.matmul import GroupedMatmul
 from simulator.ops.op import Op
 from simulator.ops.pointwise import MOVES, Pointwise
@@ -39,6 +42,8 @@ class Alone:
     library: str
     parts: Mapping[Bound, Seconds]
     """What each resource alone would take."""
+    way: str = ""
+    """The algorithm of a collective."""
 
 
 def alone(op: Op, target: Target) -> Alone | None:
@@ -73,7 +78,11 @@ def _answer(query: Query, op: Op, target: Target) -> Alone | None:
         return None
     for part in split(target.stack, model.name, query):
         fit = shipped_fit(model.name)
-        terms, share = _terms(op, query, target, values_for(fit, part.library, target.stack))
+        values = values_for(fit, part.library, target.stack)
+        terms, share = _terms(op, query, target, values)
+        way = ""
+        if isinstance(op, Collective):
+            way, terms = _collective(query, terms, target, values)
         far = distance(fit, part.library, target)
         parts = {name: share * float(np.ravel(value)[0]) for name, value in terms.parts.items()}
         binds = max(parts, key=lambda name: parts[name])
@@ -88,8 +97,35 @@ def _answer(query: Query, op: Op, target: Target) -> Alone | None:
             model=model.name,
             library=part.library,
             parts=parts,
+            way=way,
         )
     return None
+
+
+def _collective(query: Query, terms: Terms, target: Target, values: Values) -> tuple[str, Terms]:
+    """The fitted way or, of a group that leaves its domain, a faster one in its constants."""
+    way, group = chosen(query, target, values), links_of(query, target)
+    if float(group.islands[0]) <= 1:
+        return way, terms
+    if query.op in ("send_recv", "alltoall"):
+        # The pairs that were fitted are of one domain: a step between domains comes on top.
+        latency = terms.parts["latency"] + group.far_step
+        parts = {**terms.parts, "latency": latency}
+        return way, Terms(seconds=terms.seconds + group.far_step, parts=parts)
+    other, found = wide(query, target, values)
+    faster = float(found.seconds[0]) < float(terms.seconds[0])
+    return (other, found) if faster else (way, terms)
+
+
+def collective(op: Collective, target: Target) -> tuple[Way, Alone | None]:
+    """How a collective is done, and what a fit says of it: bytes by tier at rates that take the
+    fitted time, or alpha-beta over the links where the stack has no library for it."""
+    way, fitted = fastest(op, target), alone(op, target)
+    if fitted is None:
+        return way, None
+    if fitted.way != way.algorithm:
+        way = next((one for one in ways(op, target) if one.algorithm == fitted.way), way)
+    return way.held(fitted.way, fitted.seconds, fitted.parts["latency"]), fitted
 
 
 def merges(form: str, target: Target) -> bool:

@@ -262,13 +262,13 @@ def test_all_faults_of_a_file_come_at_once_in_the_order_of_its_lines() -> None:
 
 
 def test_a_system_is_checked_like_any_other_spec() -> None:
-    Path("x.yaml").write_text("name: box\nscale_up: {devices: 8, topology: ring}\n")
+    Path("x.yaml").write_text("name: box\nscale_up: {devices: 8, topology: star}\n")
     with pytest.raises(SpecError) as refusal:
         load_system("x.yaml")
     assert str(refusal.value).splitlines() == [
         "x.yaml:2: scale_up.devices: the number has no source and no basis; write {value: ..., "
         "source: ..., basis: ...}, or state them for the whole file",
-        "x.yaml:2: scale_up.topology: found 'ring'; one of mesh, switch, pcie",
+        "x.yaml:2: scale_up.topology: found 'star'; one of mesh, switch, ring, pcie",
     ]
 
 

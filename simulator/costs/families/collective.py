@@ -37,6 +37,9 @@ GIGA = 1e9
 NEVER = 1e6
 """Start, in microseconds, of a way that a library does not have."""
 
+FAR = 1e12
+"""A stride that leaves every domain."""
+
 KERNEL_ONLY = ("vidur",)
 """Campaigns whose times are those of the kernel, the wait for the slowest rank included."""
 STREAM = ("aiconfigurator", "llmcompass")
@@ -129,13 +132,14 @@ def seconds(query: Query, target: Target, values: Values) -> Terms:
 
     ``message_bytes`` is the whole buffer of one rank: what all-reduce leaves, all-gather gathers,
     reduce-scatter and all-to-all take, send-receive sends. ``n_gpus`` ranks; ``nodes`` where the
-    shape names it, -1 or absent where it is not known.
+    shape names it, -1 or absent where it is not known. ``stride``, where named, is how many devices
+    apart the ranks stand; ``ranks`` the chain that a send-receive is one pair of.
     """
     if "+" in query.source:
         return _median(
             [replace(query, source=name) for name in query.source.split("+")], target, values
         )
-    links = fabric(target, query["n_gpus"], query.sizes.get("nodes", np.full(query.rows, -1.0)))
+    links = links_of(query, target)
     if query.op == "send_recv":
         wire, latency = _pairs(query, links, values, query["message_bytes"])
     elif query.op == "alltoall":
@@ -155,6 +159,72 @@ def seconds(query: Query, target: Target, values: Values) -> Terms:
             seconds=total, parts={"link": wire, "latency": latency, "waiting": total - wire}
         )
     return Terms(seconds=total, parts={"link": wire, "latency": latency})
+
+
+def links_of(query: Query, target: Target) -> Fabric:
+    """The links of each group; of a pair of a longer chain, those of the pair that is slowest."""
+    n, stride = query["n_gpus"], query.sizes.get("stride")
+    nodes = query.sizes.get("nodes", np.full(query.rows, -1.0))
+    if query.op == "send_recv" and stride is not None:
+        whole = fabric(target, query.sizes.get("ranks", n), nodes, stride)
+        stride = np.where(whole.islands > 1, FAR, stride)
+    return fabric(target, n, nodes, stride)
+
+
+def wide(query: Query, target: Target, values: Values) -> tuple[str, Terms]:
+    """The fastest of the ways that pay for groups of many domains, and its name: one row.
+
+    Ring, tree and hierarchical, all in the Simple protocol, with bytes as ``costs.collective`` has
+    them and a ring's own work. None of it was measured: it is what the fitted start, step and
+    share of the link imply.
+    """
+    links, m, n = links_of(query, target), query["message_bytes"], query["n_gpus"]
+    passes = 2.0 if query.op.startswith("all_reduce") else 1.0
+    own = values[{"all_gather": "copy", "reduce_scatter": "add"}.get(query.op, "add_copy")]
+    first = (_start(query, values) + values["simple_start"]) * MICRO
+    slow = values["step"] + values["simple_step"]
+    s, i = links.size, links.islands
+    up, out = links.chain * values["simple"], links.outside * values["simple"]
+    far = (i - 1) * links.far_step
+    short = np.log2(i) * links.far_step if passes == 2.0 else far
+    inner = m / s * (passes * (s - 1) + own) / up
+    found = {
+        "ring": (m / n * (passes * (n - 1) + own) / np.minimum(up, out * s), passes * links.around),
+        "hierarchical": (
+            np.maximum(inner, passes * m / s * (i - 1) / i / out),
+            passes * ((s - 1) * links.step + far),
+        ),
+        "hierarchical tree": (
+            np.maximum(inner, passes * m / s / out), passes * ((s - 1) * links.step + short),
+        ),
+    }  # fmt: skip
+    if passes == 2.0:
+        found["tree"] = (passes * m / np.minimum(up, out * s), passes * links.across)
+    name = min(found, key=lambda way: float((found[way][0] + slow * found[way][1])[0]))
+    wire, steps = found[name]
+    late = first + slow * steps
+    if s[0] <= 1:  # nothing to do inside
+        name = {"hierarchical": "ring", "hierarchical tree": "tree"}.get(name, name)
+    return name.split()[0], Terms(seconds=wire + late, parts={"link": wire, "latency": late})
+
+
+def chosen(query: Query, target: Target, values: Values) -> str:
+    """The name of the way that ``seconds`` takes for a query of one row."""
+    if query.op in ("send_recv", "alltoall"):
+        return "direct" if query.op == "send_recv" else "pairwise"
+    links, m, n = links_of(query, target), query["message_bytes"], query["n_gpus"]
+    rings = _rings(query, links, values)
+    if not query.op.startswith("all_reduce"):
+        return "ring"
+    found = {"ring": rings, "two-shot": _shots(query, links, values)}
+    found["in-switch"] = _switch(query, links, values)
+    name = min(found, key=lambda way: float((found[way][0] + found[way][1])[0]))
+    once = m * (n - 1) / (links.direct * values["one_shot"])
+    if name == "two-shot" and float(found[name][0][0]) == float(once[0]):
+        return "one-shot"
+    around = _start(query, values) * MICRO + values["step"] * 2 * links.around
+    short = name == "ring" and float(rings[1][0]) < float(around[0])
+    return "tree" if short else name
 
 
 def _median(queries: Sequence[Query], target: Target, values: Values) -> Terms:

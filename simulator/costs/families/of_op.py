@@ -10,6 +10,7 @@ import numpy as np
 from simulator.costs.families.library import REFERENCE
 from simulator.costs.families.model import Query
 from simulator.ops.attention import Attention
+from simulator.ops.collective import Collective
 from simulator.ops.conv import Conv2d
 from simulator.ops.exchange import Exchange
 from simulator.ops.matmul import GroupedMatmul, Matmul
@@ -53,6 +54,8 @@ def query_of(op: Op) -> Query | None:
         return _pointwise(op)
     if isinstance(op, Exchange):
         return _exchange(op)
+    if isinstance(op, Collective):
+        return _collective(op)
     return None
 
 
@@ -118,6 +121,15 @@ def _exchange(op: Exchange) -> Query:
         f"moe_{op.way}_{op.form}", op.format, tokens=op.tokens, hidden=op.hidden, topk=op.top_k,
         experts=op.experts, n_gpus=op.ranks, sms=op.units, row=op.row, near=op.near,
         crossing=op.crossing, far=op.far, handled=op.handled,
+    )  # fmt: skip
+
+
+def _collective(op: Collective) -> Query:
+    """One rank to the next is a pair; whether it leaves its domain, all ranks together say."""
+    pair = op.algorithm == "send_recv"
+    return _query(
+        op.algorithm, op.format, message_bytes=op.message, n_gpus=2 if pair else op.ranks,
+        nodes=-1, stride=op.stride, ranks=op.ranks,
     )  # fmt: skip
 
 
