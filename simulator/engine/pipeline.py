@@ -262,7 +262,7 @@ class _Play:
                 links[way] = end
                 if spans is not None and end > begin:
                     spans.append(Span(stage, "send", piece, batch, begin, end))
-                if blocking:
+                if blocking and end > free:
                     free = end
                 end += latency
             outbox[batch] = end
