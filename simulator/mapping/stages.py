@@ -21,6 +21,8 @@ class Stage:
     """The pipeline rank, 0 to pp - 1."""
     piece: int
     """Which of the rank's virtual stages, 0 to virtual_stages - 1."""
+    start: int
+    """Layers of the model before this piece."""
     layers: tuple[tuple[Layer, int], ...]
     """Equal neighbours together, in order."""
     first: bool
@@ -76,8 +78,9 @@ def stages(
             f"layers of stages {', '.join(map(str, counts))}: {pieces} counts of 0 or more that "
             f"sum to {total} are needed"
         )
-    found, run, used = [], 0, 0
+    found, run, used, start = [], 0, 0, 0
     for index, wanted in enumerate(counts):
+        start += counts[index - 1] if index else 0
         layers = []
         while wanted:
             layer, count = runs[run]
@@ -90,6 +93,7 @@ def stages(
             Stage(
                 rank=index % plan.pp,
                 piece=index // plan.pp,
+                start=start,
                 layers=tuple(layers),
                 first=index == 0,
                 last=index == pieces - 1,
@@ -110,6 +114,24 @@ def layer_runs(model: Transformer) -> tuple[tuple[Layer, int], ...]:
                     count += runs.pop()[1]
                 runs.append((layer, count))
     return tuple(runs)
+
+
+def in_flight(plan: Plan, rank: int, micro_batches: int | None = None) -> tuple[int, ...]:
+    """Micro-batches whose activations a pipeline rank keeps at its peak, for each of its pieces.
+
+    1F1B and ZB-H1: pp - rank. Interleaved: the first (v - 1) pp + 2 (pp - rank - 1) + 1 passes in
+    Megatron-LM's order (pp micro-batches of a piece, then of the next): pp v + pp - 1 on the first
+    rank, which is its layers times 1 + (pp - 1) / (pp v).
+    """
+    pp, pieces = plan.pp, plan.virtual_stages
+    if pieces == 1:
+        passes = pp - rank
+        return (passes if micro_batches is None else min(passes, micro_batches),)
+    passes = (pieces - 1) * pp + 2 * (pp - rank - 1) + 1
+    if micro_batches is not None:
+        passes = min(passes, pieces * micro_batches)
+    rounds, rest = divmod(passes, pp * pieces)
+    return tuple(rounds * pp + min(pp, max(0, rest - piece * pp)) for piece in range(pieces))
 
 
 def imbalance(pieces: Sequence[Stage]) -> float:
