@@ -56,6 +56,8 @@ class Routed:
     traffic: Traffic
     per_rank: bool
     relayed: bool
+    apart: bool = True
+    """Tokens travel; else every rank has them all."""
 
     @cached_property
     def rank_load(self) -> Ints:
@@ -71,9 +73,9 @@ class Routed:
     @cached_property
     def _shares(self) -> dict[Even, tuple[Share, ...]]:
         counts, arrived = self.traffic.counts, self.traffic.rows.sum(0)
-        volumes: tuple[Volume | None, ...] = (None,)
+        volumes: tuple[Volume | None, ...] = (None,) * self.placement.ranks
         even = volumes
-        if self.placement.ranks > 1:
+        if self.placement.ranks > 1 and self.apart:
             volumes, even = (
                 self.traffic.volumes(per_rank=self.per_rank, relayed=self.relayed, even=evenly)
                 for evenly in (False, True)
@@ -107,6 +109,7 @@ class Dispatch:
     Each MoE layer draws from its own stream of ``seed``, so layers differ and the same layer has
     the same routing whatever the plan. ``per_rank``: a token goes once to a rank, however many
     of its experts are there. ``relayed``: it goes to other domains by way of one rank there.
+    ``apart``: tokens travel to their experts; else every rank has all of them from the start.
     """
 
     def __init__(
@@ -119,10 +122,11 @@ class Dispatch:
         domain: int = 1,
         per_rank: bool = True,
         relayed: bool = True,
+        apart: bool = True,
     ) -> None:
         self.plan = plan
         self.tokens = tokens
-        self.per_rank, self.relayed = per_rank, relayed
+        self.per_rank, self.relayed, self.apart = per_rank, relayed, apart
         self._seed, self._part, self._domain = seed, part, domain
         self.layers: dict[int, Routed] = {}
         """The layers routed so far, by their number among the MoE layers."""
@@ -168,5 +172,5 @@ class Dispatch:
         )
         return Routed(
             net=net, placement=placement, traffic=found, per_rank=self.per_rank,
-            relayed=self.relayed,
+            relayed=self.relayed, apart=self.apart,
         )  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from simulator.costs.collective import fastest as fastest_way
 from simulator.costs.exchange import exchange_seconds
 from simulator.costs.expert_queue import issued, queued
 from simulator.costs.lower import alternatives, lower
@@ -16,6 +17,8 @@ from simulator.costs.plan import KernelPlan
 from simulator.costs.target import Target
 from simulator.engine.execute import KernelRun, Memo, look_up
 from simulator.mapping.kernel import Kernel
+from simulator.ops.backward import Derived
+from simulator.ops.collective import Collective
 from simulator.ops.exchange import Exchange
 from simulator.ops.matmul import GroupedMatmul
 from simulator.ops.op import Op
@@ -63,13 +66,20 @@ class Prices:
 
     def _priced(self, op: Op) -> Priced:
         target = self.target
+        if isinstance(op, Derived):
+            return self._derived(op)
         fitted = alone(op, target)
-        if isinstance(op, Exchange):
-            begin, transfer = exchange_seconds(op, target)
+        if isinstance(op, Exchange | Collective):
             if fitted is not None:
                 begin = min(fitted.parts["latency"], fitted.seconds)
-                transfer = fitted.seconds - begin
-            return Priced(op=op, plan=None, known=fitted, exchange=(begin, begin + transfer))
+                end = fitted.seconds
+            elif isinstance(op, Exchange):
+                begin, transfer = exchange_seconds(op, target)
+                end = begin + transfer
+            else:
+                way = fastest_way(op, target)
+                begin, end = way.latency, way.seconds
+            return Priced(op=op, plan=None, known=fitted, exchange=(begin, end))
         if fitted is None:
             plan = fastest(alternatives(op, target), self.scenario.fidelity, self.memo)
         else:
@@ -78,6 +88,19 @@ class Prices:
         if isinstance(op, GroupedMatmul):
             plan = self._as_planned(plan, op)
         return Priced(op=op, plan=plan, known=fitted, run=self.run(plan.kernel))
+
+    def _derived(self, op: Derived) -> Priced:
+        """An operator whose kernel is like another's, at the pace of its factor."""
+        like = self[op.priced_as]
+        assert like.plan is not None, "kernels are like kernels"
+        assert like.run is not None, "a kernel has run"
+        kernel = replace(like.kernel.at_pace(op.factor), name=op.name)
+        known = like.known
+        if known is not None:
+            parts = {bound: time * op.factor for bound, time in known.parts.items()}
+            known = replace(known, seconds=known.seconds * op.factor, parts=parts)
+        plan, run = replace(like.plan, kernel=kernel), like.run.at_pace(op.factor)
+        return Priced(op=op, plan=plan, known=known, run=run)
 
     def _as_planned(self, plan: KernelPlan, op: GroupedMatmul) -> KernelPlan:
         wanted = self.scenario.plan
