@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from simulator.mapping.held import expert_parts
 from simulator.models.graph_parts import operand_format
 from simulator.specs.plan import Plan
 from simulator.specs.precision import number_format
@@ -155,7 +156,7 @@ class _Kept:
         """Of balanced experts: a rank has its share of the rows of all expert-parallel ranks."""
         yield self.tokens("input of the router")
         yield Saved("scores of experts", net.experts / self.shared, FP32)
-        rows = net.top_k / (self.plan.tp if self.plan.ep > 1 else 1)
+        rows = net.top_k * expert_parts(self.plan) / self.plan.tp
         yield Saved("rows of experts", rows * self.part.hidden, self.operand("experts"))
         yield from self._inner("experts", rows * net.width, net.gated, "experts")
         if net.shared_width:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from simulator.mapping.shard import shard
+from simulator.mapping.shard import shard, shard_experts
 from simulator.mapping.stages import Stage, stages
 from simulator.models.arithmetic import kv_bytes_at
 from simulator.models.weights import Weight, layer_weights, model_weights, mtp_weights
@@ -20,8 +20,15 @@ from simulator.units import Bytes
 
 
 def cut(model: Transformer, plan: Plan) -> Transformer:
-    """``model`` on one tensor-parallel rank; expert-parallel ranks have whole experts."""
-    return shard(model, plan.tp, split_experts=plan.ep == 1)
+    """``model`` on one tensor-parallel rank; expert-parallel ranks have whole experts, or share
+    them where they are fewer than the tensor-parallel ones."""
+    part = shard(model, plan.tp, split_experts=plan.ep == 1)
+    return shard_experts(part, expert_parts(plan)) if 1 < plan.ep < plan.tp else part
+
+
+def expert_parts(plan: Plan) -> int:
+    """Ranks that share the width of one routed expert."""
+    return max(1, plan.tp // plan.ep)
 
 
 def by_rank(model: Transformer, plan: Plan) -> tuple[tuple[Stage, ...], ...]:

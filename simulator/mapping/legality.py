@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from simulator.errors import Fault
+from simulator.mapping.held import expert_parts
 from simulator.mapping.shard import kv_copies, padded_vocab
 from simulator.mapping.stages import imbalance, stages
 from simulator.specs.plan import Plan
@@ -94,8 +95,7 @@ def _tensor_faults(layers: Iterable[Layer], plan: Plan) -> Iterator[Fault]:
             if isinstance(net, DenseFFN):
                 sizes["FFN width", net.width] = None
             elif net is not None:
-                if plan.ep == 1:
-                    sizes["expert width", net.width] = None
+                sizes["expert width", net.width] = None
                 if net.shared_width:
                     sizes["width of the shared experts", net.shared_width] = None
     for what, size in sizes:
@@ -104,9 +104,13 @@ def _tensor_faults(layers: Iterable[Layer], plan: Plan) -> Iterator[Fault]:
                 valid = [*_divisors(size), *range(2 * size, 2 * plan.tp + size, size)]
                 found = f"{size} {what} neither divide by tp {plan.tp} nor repeat over it"
                 yield _fault("tp", found, f"tp is one of {_near(valid, plan.tp)}")
-        elif size % plan.tp:
-            found = f"{what} of {size:,} do not divide by tp {plan.tp}"
-            yield _fault("tp", found, f"tp is one of {_near(_divisors(size), plan.tp)}")
+            continue
+        parts, by = plan.tp, "tp"
+        if what == "expert width":
+            parts, by = expert_parts(plan), "tp" if plan.ep == 1 else "tp / ep"
+        if size % parts:
+            found = f"{what} of {size:,} do not divide by {by} {parts}"
+            yield _fault("tp", found, f"{by} is one of {_near(_divisors(size), parts)}")
 
 
 def _expert_faults(model: Transformer, layers: Iterable[Layer], plan: Plan) -> Iterator[Fault]:
@@ -128,6 +132,10 @@ def _expert_faults(model: Transformer, layers: Iterable[Layer], plan: Plan) -> I
                 f"{slots // plan.ep}, or ep is one of "
                 f"{_near(_divisors(experts + copies), plan.ep)}",
             )
+    if plan.tp % plan.ep and plan.ep % plan.tp:
+        found = f"ep {plan.ep} neither divides tp {plan.tp} nor is a multiple of it"
+        valid = [*_divisors(plan.tp), *range(2 * plan.tp, 2 * plan.ep + plan.tp, plan.tp)]
+        yield _fault("ep", found, f"ep is one of {_near(valid, plan.ep)}")
     ranks = plan.tp * plan.cp * plan.replicas
     if ranks % plan.ep:
         yield _fault(

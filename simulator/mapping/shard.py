@@ -45,6 +45,20 @@ def shard(model: Transformer, tp: int, *, split_experts: bool = True) -> Transfo
     )
 
 
+def shard_experts(model: Transformer, parts: int) -> Transformer:
+    """The model with 1 / ``parts`` of the width of each routed expert, where several ranks of a
+    tensor-parallel group share an expert. Raises InputError where widths do not divide."""
+
+    def cut(layer: Layer) -> Layer:
+        if not isinstance(layer.ffn, MoE):
+            return layer
+        width = _cut(layer.ffn.width, parts, "expert width")
+        return replace(layer, ffn=replace(layer.ffn, width=width))
+
+    groups = tuple(replace(group, layers=tuple(map(cut, group.layers))) for group in model.groups)
+    return replace(model, groups=groups)
+
+
 @lru_cache(maxsize=4096)
 def shard_layer(layer: Layer, tp: int, split_experts: bool = True) -> Layer:
     """One layer as ``shard`` cuts it."""

@@ -2,9 +2,8 @@
 
 Knows a model, a plan, a length and a capacity. Never touches time or links. Sizes are bytes.
 
-Sources: mixed-precision Adam, ZeRO (arXiv 1910.02054, section 3.1); activations and their number in
-flight, Korthikanti et al. (arXiv 2205.05198, section 4); gathered layer of ZeRO-3, DeepSpeed's
-estimator (4 bytes for each weight of the largest layer).
+Sources: activations and their number in flight, Korthikanti et al. (arXiv 2205.05198, section 4);
+gathered layer of ZeRO-3, DeepSpeed's estimator (4 bytes for each weight of the largest layer).
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from simulator.mapping.activations import head_saved, layer_saved, stream_bytes
-from simulator.mapping.held import by_rank, cut, ends_held, is_routed, layer_held
+from simulator.mapping.held import by_rank, cut, ends_held, expert_parts, is_routed, layer_held
 from simulator.mapping.stages import Stage, in_flight
+from simulator.mapping.training_states import ADAM, LAYOUTS, WORKING, model_states
 from simulator.models.recipes import RECIPES, Place, in_recipe
 from simulator.models.weights import Weight
 from simulator.result import MemoryPart, MemoryUse
@@ -22,35 +22,6 @@ from simulator.specs.plan import Plan
 from simulator.specs.precision import number_format
 from simulator.specs.workload import Layer, Transformer
 from simulator.units import Bytes
-
-WORKING: Bytes = 2.0
-"""Bytes of one weight, and of its gradient as the backward pass makes it: bf16."""
-ADAM: Bytes = 12.0
-"""Bytes of the states of one weight: fp32 master copy, first and second moment."""
-LAYOUTS = 2
-"""Copies of a narrow weight: products need it as it is and transposed (Transformer Engine)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class States:
-    """Bytes of weights, of their gradients and of the optimizer on one rank."""
-
-    weights: Bytes
-    gradients: Bytes
-    optimizer: Bytes
-
-
-def model_states(parameters: float, *, gradients: str, zero: int, group: int) -> States:
-    """What one of ``group`` ranks with the same ``parameters`` holds of their states.
-
-    2 bytes of weight, those of the gradient's format, and 12 of Adam: 18 with fp32 gradients, 16
-    with bf16. ZeRO 1 shares the 12, 2 the gradients too, 3 the weights too.
-    """
-    return States(
-        weights=WORKING * parameters / (group if zero >= 3 else 1),
-        gradients=number_format(gradients).bytes(parameters) / (group if zero >= 2 else 1),
-        optimizer=ADAM * parameters / (group if zero >= 1 else 1),
-    )
 
 
 def training_memory(
@@ -125,7 +96,7 @@ class _Ledger:
         self.known: dict[tuple[Layer, str | None], _Layer] = {}
         self.stream = stream_bytes(self.part, plan)
         self.group = plan.cp * plan.replicas
-        self.peers = plan.tp * self.group // plan.ep if plan.ep > 1 else self.group
+        self.peers = plan.tp * self.group // (plan.ep * expert_parts(plan))
 
     def parts(self, pieces: Sequence[Stage], flights: Sequence[int]) -> Iterator[MemoryPart]:
         """What the rank with those pieces holds, with so many micro-batches of each in flight."""

@@ -70,6 +70,14 @@ def test_interleaving_needs_a_pipeline() -> None:
     assert "interleave nothing" in told("llama-3.1-8b", Plan(virtual_stages=4))
 
 
+def test_tensor_and_expert_parallel_ranks_nest() -> None:
+    assert told("gpt-oss-120b", Plan(tp=8, ep=4, dp=1), phase="decode") == ""
+    text = told("gpt-oss-120b", Plan(tp=4, ep=6, dp=3, redundant_experts=4), phase="decode")
+    assert "ep 6 neither divides tp 4 nor is a multiple of it; ep is one of 1, 2, 4, 8, 12" in text
+    text = told("deepseek-v3", Plan(tp=96, ep=32, dp=1), phase="decode")
+    assert "expert width of 2,048 do not divide by tp / ep 3; tp / ep is one of 1, 2, 4," in text
+
+
 def test_a_model_without_experts_has_none_to_spread() -> None:
     assert "llama-3.1-8b has no experts to spread" in told("llama-3.1-8b", Plan(ep=8))
 
@@ -108,8 +116,8 @@ def test_a_plan_without_faults_can_be_applied_and_valid_values_are_valid(
     if not any(fault.path == "tp" for fault in faults):
         shard(model, tp, split_experts=ep == 1)
     for fault in faults:
-        if fault.path == "tp":
-            values = fault.fix.removeprefix("tp is one of ").replace(",", "")
+        if fault.path == "tp" and fault.fix.startswith("tp is"):
+            values = fault.fix.partition(" is one of ")[2].replace(",", "")
             for value in map(int, values.split()):
                 again = plan_faults(model, Plan(tp=value, ep=ep), phase="decode", batch=1)
                 rule = re.sub(r"tp \d+.*", "", fault.found)
