@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
-from typing import Literal
 
 from simulator.errors import InputError
 from simulator.mapping.dispatch import Share
@@ -18,6 +16,7 @@ from simulator.models.graph_attention import grouped_attention, latent_attention
 from simulator.models.graph_ffn import dense, experts
 from simulator.models.graph_parts import Step, norm
 from simulator.models.recipes import INNER, Place, in_recipe
+from simulator.models.training_recompute import MODULES, Recompute, again
 from simulator.models.training_tape import Group, LayerPass, Tape
 from simulator.ops.attention import Attention as AttentionCore
 from simulator.ops.backward import Cast, PointwiseBackward
@@ -31,19 +30,6 @@ from simulator.specs.plan import Plan
 from simulator.specs.precision import number_format
 from simulator.specs.workload import Attention, DenseFFN, LatentAttention, Layer, MoE, Transformer
 
-MODULES: dict[str, tuple[str, ...]] = {
-    "core_attn": (),
-    "layernorm": ("*.norm", "post.norm?"),
-    "moe_act": ("moe.act",),
-    "mla_up_proj": ("*.q_b*", "*.kv_b*", "*.rope"),
-    "mlp": ("ffn*.gate_up*", "ffn*.up*", "ffn*.act", "ffn*.down*"),
-    "shared_experts": ("moe.shared.*",),
-    "moe": ("moe.*",),
-}
-"""Parts of a layer that selective recomputation may run again, as Megatron Core names them, and
-the operators of each. A fused attention core keeps nothing but the statistics of its softmax and
-computes scores again inside its backward kernel in any case, so ``core_attn`` adds no operator."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingStep:
@@ -56,7 +42,7 @@ class TrainingStep:
     cp: int = 1
     ep: int = 1
     sequence_parallel: bool = True
-    recompute: Literal["none", "selective", "full"] = "none"
+    recompute: Recompute = "none"
     modules: tuple[str, ...] = ("core_attn",)
     """What selective recomputation runs again, of ``MODULES``."""
     recipe: str = "model"
@@ -138,7 +124,7 @@ def training_layer(
         tape.run(_sum(model, "ffn.join", step.own))
     for extra in range(layer.norms - 2):
         tape.run(norm(model, f"post.norm{extra + 1}", step.own, model.hidden, "rms_norm"))
-    return _recomputing(tape.finish(), step)
+    return again(tape.finish(), step.recompute, step.modules)
 
 
 def embedding_pass(model: Transformer, step: TrainingStep) -> LayerPass:
@@ -214,7 +200,7 @@ def prediction_pass(
         tape.add(gather, ("input", replace(gather, name="mtp.all_gather.grad")))
     parts = (
         embedding_pass(model, step),
-        _recomputing(tape.finish(), step),
+        again(tape.finish(), step.recompute, step.modules),
         training_layer(model, last, step, place=place, share=share),
         head_pass(model, step),
     )
@@ -277,18 +263,6 @@ def optimizer_step(
 def _tape(model: Transformer, step: TrainingStep) -> Tape:
     group = Group(ranks=step.tp, sequence_parallel=step.sequence_parallel)
     return Tape(group, wide=model.activation_format, kept=step.gradients)
-
-
-def _recomputing(done: LayerPass, step: TrainingStep) -> LayerPass:
-    if step.recompute == "none":
-        return done
-    if step.recompute == "full":
-        return replace(done, recomputed=done.forward)
-    patterns = [pattern for module in step.modules for pattern in MODULES[module]]
-    again = (
-        op for op in done.forward if any(fnmatchcase(op.name, pattern) for pattern in patterns)
-    )
-    return replace(done, recomputed=tuple(again))
 
 
 def _sum(model: Transformer, name: str, rows: int) -> Pointwise:

@@ -5,13 +5,10 @@ Knows what ``flops`` knows. Never touches operators, batches or time.
 
 from __future__ import annotations
 
-from typing import Literal
-
 from simulator.models.flops import Convention, flops_per_token
+from simulator.models.training_recompute import Recompute
 from simulator.specs.workload import Transformer
 from simulator.units import Flops
-
-Recompute = Literal["none", "selective", "full"]
 
 
 def hardware_flops_per_token(

@@ -18,7 +18,6 @@ from simulator.models.flops import flops_per_token
 from simulator.models.load import load_workload
 from simulator.models.recipes import Place
 from simulator.models.training import (
-    MODULES,
     TrainingStep,
     embedding_pass,
     head_pass,
@@ -28,6 +27,7 @@ from simulator.models.training import (
     training_layer,
 )
 from simulator.models.training_flops import hardware_flops_per_token
+from simulator.models.training_recompute import MODULES
 from simulator.models.training_tape import LayerPass
 from simulator.ops.attention import Attention as Core
 from simulator.ops.backward import AttentionBackward, GroupedWeightGradient, model_flops
