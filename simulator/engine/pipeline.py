@@ -8,7 +8,7 @@ specs, operators, devices, or where a duration comes from.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple, TypeAlias
@@ -191,7 +191,7 @@ class _Play:
     """One pass through the graph."""
 
     times: Sequence[Sequence[PieceTimes]]
-    program: Sequence[Sequence[Work]]
+    program: Sequence[_Lane]
     micro_batches: int
     sends: Sequence[Seconds]
     latency: Seconds
@@ -221,10 +221,10 @@ class _Play:
             before = sum(done)
             # There and back, as activations and gradients go.
             for stage in (*range(stages), *range(stages - 1, -1, -1)):
-                done[stage] = next(running[stage], len(self.program[stage]))
-        for stage, work in enumerate(self.program):
-            if done[stage] < len(work):
-                kind, piece, batch = work[done[stage]]
+                done[stage] = next(running[stage], len(self.program[stage].work))
+        for stage, lane in enumerate(self.program):
+            if done[stage] < len(lane.work):
+                kind, piece, batch = lane.work[done[stage]]
                 raise InputError(
                     f"the order of the pipeline stands still: stage {stage} waits to do the "
                     f"{kind} of micro-batch {batch} in piece {piece}; put what it waits for first"
@@ -240,13 +240,13 @@ class _Play:
         spans = self.spans
         links = [0.0, 0.0]
         free = 0.0  # When the stage may compute again.
-        for index, (kind, piece, batch) in enumerate(self.program[stage]):
+        for index, (kind, piece, batch) in enumerate(self.program[stage].work):
             duration, inbox, outbox, way = steps[kind][piece]
             while (start := inbox[batch]) is None:
                 yield index
             if free > start:
                 start = free
-            if collectives is None:
+            if collectives is None or index not in collectives.near:
                 free = end = start + duration
             else:
                 start, end, free = collectives.around(index, start, duration)
@@ -305,13 +305,18 @@ _Step: TypeAlias = tuple[Seconds, Arrivals, Arrivals | None, int | None]
 class _Collectives:
     """The collectives of one stage: what they wait for and what waits for them."""
 
-    __slots__ = ("_first", "_gathered", "_late", "_left", "_link", "_play", "_stage", "_whole")
+    __slots__ = ("_first", "_lane", "_late", "_link", "_play", "_stage", "_whole", "near")
 
     def __init__(self, play: _Play, stage: int) -> None:
-        self._play, self._stage = play, stage
+        self._play, self._stage, self._lane = play, stage, play.program[stage]
         self._link: Seconds = 0.0
-        self._gathered: set[int] = set()
-        self._left = [play.micro_batches] * len(play.times[stage])
+        lane = self._lane
+        self.near: Container[int] = (
+            range(len(lane.work))
+            if play.gather_each or play.reduce_each
+            else lane.first | lane.last | {index - 1 for index in lane.first}
+        )
+        """Works that wait for a collective or ask for one."""
         self._late: list[int] = []
         self._ask(0, 0.0)
 
@@ -320,12 +325,12 @@ class _Collectives:
     ) -> tuple[Seconds, Seconds, Seconds]:
         """Start and end of a work that could start so, and when the stage is free again."""
         play = self._play
-        kind, piece, batch = play.program[self._stage][index]
+        _, piece, batch = self._lane.work[index]
         time = play.times[self._stage][piece]
         if not play.beside:
             start = max(start, self._whole)
             end = free = start + duration
-            if self._reduces(kind, piece):
+            if self._reduces(index):
                 if play.reduce_each:
                     free = self._use("reduce", piece, batch, end, time.reduce)
                 else:
@@ -337,7 +342,7 @@ class _Collectives:
         # Parts follow one another; the last may still wait for its weights.
         end = max(start + duration, self._whole + part)
         self._ask(index + 1, start)
-        if self._reduces(kind, piece):
+        if self._reduces(index):
             link = self._use("reduce", piece, batch, start + part, time.reduce)
             self._link = max(link, end + time.reduce / time.buckets)
         return start, end, end
@@ -352,23 +357,20 @@ class _Collectives:
     def _ask(self, index: int, when: Seconds) -> None:
         """Gather what the work at ``index`` reads."""
         self._first = self._whole = 0.0
-        work = self._play.program[self._stage]
-        if index == len(work):
+        lane = self._lane
+        if index == len(lane.work):
             return
-        kind, piece, batch = work[index]
-        if kind == "weight" or (piece in self._gathered and not self._play.gather_each):
+        kind, piece, batch = lane.work[index]
+        if index not in lane.first and not (self._play.gather_each and kind != "weight"):
             return
-        self._gathered.add(piece)
         time = self._play.times[self._stage][piece]
         begin = max(self._link, when)
         self._whole = self._use("gather", piece, batch, when, time.gather)
         self._first = begin + time.gather / time.buckets if self._play.beside else self._whole
 
-    def _reduces(self, kind: WorkKind, piece: int) -> bool:
-        if kind not in ("backward", "weight"):
-            return False
-        self._left[piece] -= 1
-        return self._play.reduce_each or not self._left[piece]
+    def _reduces(self, index: int) -> bool:
+        each = self._play.reduce_each and self._lane.work[index][0] in ("backward", "weight")
+        return each or index in self._lane.last
 
     def _use(self, kind: str, piece: int, batch: int, when: Seconds, duration: Seconds) -> Seconds:
         """Take the links for ``duration`` as soon as they are free from ``when`` on."""
@@ -384,20 +386,36 @@ def _compute(piece: PieceTimes) -> tuple[Seconds, Seconds, Seconds]:
     return piece.forward, piece.recompute + piece.backward_input, piece.backward_weight
 
 
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """The order of one stage."""
+
+    work: tuple[Work, ...]
+    first: frozenset[int]
+    """Where the pieces' first forwards stand in it."""
+    last: frozenset[int]
+    """Where the pieces' gradients are complete."""
+
+
 @lru_cache(maxsize=32)
 def _program(
     order: PipelineOrder, stages: int, micro_batches: int, pieces: int
-) -> tuple[tuple[Work, ...], ...]:
+) -> tuple[_Lane, ...]:
     """The work of every stage. Raises InputError where a stage has too much or too little."""
-    program = tuple(tuple(order(stages, stage, micro_batches, pieces)) for stage in range(stages))
     each = {(piece, batch) for piece in range(pieces) for batch in range(micro_batches)}
-    for stage, work in enumerate(program):
+    lanes = []
+    for stage in range(stages):
+        work = tuple(order(stages, stage, micro_batches, pieces))
         if not _complete(work, each):
             raise InputError(
                 f"the order of the pipeline leaves work undone: stage {stage} must do each of "
                 f"{len(each)} forwards and backwards (or input and weight) once, in this order"
             )
-    return program
+        places = list(enumerate(work))
+        first = {piece: at for at, (kind, piece, _) in reversed(places) if kind == "forward"}
+        last = {piece: at for at, (kind, piece, _) in places if kind in ("backward", "weight")}
+        lanes.append(_Lane(work, frozenset(first.values()), frozenset(last.values())))
+    return tuple(lanes)
 
 
 def _complete(work: Sequence[Work], each: set[tuple[int, int]]) -> bool:
