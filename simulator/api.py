@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from simulator.errors import Fault, InputError, SpecError, UnknownNameError
-from simulator.mapping.dispatch import check_plan
+from simulator.mapping.legality import plan_faults
 from simulator.models.load import load_workload
 from simulator.models.recipe import with_dtype
 from simulator.result import Result
@@ -77,6 +77,8 @@ def make_scenario(
     micro_batch: int | None = None,
     zero: int | None = None,
     recompute: str | None = None,
+    sequence: int | None = None,
+    global_batch: int | None = None,
     fidelity: str = "cohort",
     seed: int = 0,
     overrides: Iterable[str] = (),
@@ -94,6 +96,11 @@ def make_scenario(
     texts = tuple(overrides)
     parts = overrides_by_spec(texts)
     faults: list[InputError] = []
+    if sequence is not None or global_batch is not None:
+        phase = phase or "train"
+    if phase == "train":
+        input = sequence if sequence is not None else input
+        batch = global_batch if global_batch is not None else batch
 
     def attempt(load: Callable[[], Spec]) -> Spec | None:
         try:
@@ -138,9 +145,6 @@ def make_scenario(
     }  # fmt: skip
     chosen = [Override(name, str(value)) for name, value in degrees.items() if value is not None]
     plan = attempt(lambda: with_overrides(Plan(), (*chosen, *parts["plan"])))
-    if model is not None and plan is not None:
-        known_model, known_plan = model, plan
-        attempt(lambda: check_plan(known_model, known_plan))
     if model is not None and dtype is not None:
         base = model
         model = attempt(lambda: with_dtype(base, dtype))
@@ -160,8 +164,13 @@ def make_scenario(
     if phase == "decode" and context is None:
         context = (input or 0) + (output or 0) or DEFAULT_CONTEXT
         input = output = None
-    if phase in ("prefill", "generate") and input is None:
+    if phase in ("prefill", "generate", "train") and input is None:
         input = DEFAULT_INPUT
+    broken = plan_faults(
+        model, plan, phase=phase, batch=batch, sequence=None if phase == "decode" else input
+    )
+    if broken:
+        raise SpecError(broken)
     lengths = {"input": input, "output": output, "context": context}
     used = NEEDS[cast(PhaseName, phase)]
     return Scenario(
@@ -223,7 +232,9 @@ def _phase(model: Model, input: int | None, output: int | None, context: int | N
 
 
 _DEGREES = ("tp", "pp", "dp", "cp", "ep", "micro_batch", "zero")
-_COUNTS = ("batch", "input", "output", "context", *_DEGREES, "seed")
+_COUNTS = (
+    "batch", "input", "output", "context", "sequence", "global_batch", *_DEGREES, "seed",
+)  # fmt: skip
 _TEXTS = ("dtype", "stack", "fidelity", "phase", "recompute")
 
 

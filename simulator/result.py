@@ -289,6 +289,8 @@ class Result:
     slowest where they differ."""
     model_flops: Flops
     """FLOP that the model needs on all devices, whatever ran."""
+    hardware_flops: Flops | None = None
+    """FLOP that ran on all devices in training, what was computed again included."""
     model_bytes: Bytes
     """Weights and cache that all devices must read once."""
     phases: tuple[Phase, ...] = ()
@@ -333,6 +335,14 @@ class Result:
         return self.model_flops / self.latency / peak / self.devices
 
     @property
+    def hfu(self) -> float | None:
+        """As ``mfu``, of all FLOP that ran, recomputation included; None outside training."""
+        peak = dict(self.roof.compute).get(self.dtype)
+        if not peak or self.latency <= 0 or self.hardware_flops is None:
+            return None
+        return self.hardware_flops / self.latency / peak / self.devices
+
+    @property
     def mbu(self) -> float | None:
         """Bytes that the model must read over what the memory could deliver in that time."""
         if self.latency <= 0:
@@ -356,6 +366,7 @@ class Result:
             "breakdown": self.breakdown,
             "bound_by": self.bound_by,
             "mfu": self.mfu,
+            "hfu": self.hfu,
             "mbu": self.mbu,
         }
         clean = _finite(data)

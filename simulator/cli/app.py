@@ -35,6 +35,7 @@ class PhaseChoice(StrEnum):
     prefill = "prefill"
     decode = "decode"
     generate = "generate"
+    train = "train"
     denoise = "denoise"
 
 
@@ -167,9 +168,23 @@ def run(
     context: Context = None,
     dtype: Dtype = None,
     stack: StackName = None,
-    ep: Annotated[
-        int | None,
-        typer.Option("--ep", min=1, help="Expert-parallel ranks, one device each; 1 by default."),
+    tp: Annotated[int | None, typer.Option("--tp", help="Tensor-parallel ranks.")] = None,
+    pp: Annotated[int | None, typer.Option("--pp", help="Pipeline stages.")] = None,
+    dp: Annotated[int | None, typer.Option("--dp", help="Data-parallel replicas.")] = None,
+    ep: Annotated[int | None, typer.Option("--ep", help="Expert-parallel ranks.")] = None,
+    cp: Annotated[int | None, typer.Option("--cp", help="Context-parallel ranks.")] = None,
+    sequence: Annotated[
+        int | None, typer.Option("--sequence", help="Tokens of a training sequence.")
+    ] = None,
+    global_batch: Annotated[
+        int | None, typer.Option("--global-batch", help="Sequences of a training step.")
+    ] = None,
+    micro_batch: Annotated[
+        int | None, typer.Option("--micro-batch", help="Sequences of a micro-batch.")
+    ] = None,
+    zero: Annotated[int | None, typer.Option("--zero", help="ZeRO stage, 0 to 3.")] = None,
+    recompute: Annotated[
+        str | None, typer.Option("--recompute", help="none, selective or full.")
     ] = None,
     fidelity: FidelityOption = FidelityChoice.cohort,
     seed: Seed = 0,
@@ -196,7 +211,16 @@ def run(
         context=context,
         dtype=dtype,
         stack=stack,
+        tp=tp,
+        pp=pp,
+        dp=dp,
         ep=ep,
+        cp=cp,
+        sequence=sequence,
+        global_batch=global_batch,
+        micro_batch=micro_batch,
+        zero=zero,
+        recompute=recompute,
         fidelity=fidelity.value,
         seed=seed,
         overrides=tuple(overrides or ()),

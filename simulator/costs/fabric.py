@@ -194,5 +194,7 @@ def _in_ring(
     inside = rate / 2 * (n - 1) / (fullest * apart)
     alone = size <= 1
     inside, chain = np.where(alone, rate, inside), np.where(alone, rate, chain)
+    alone = size <= 1
+    inside, chain = np.where(alone, rate, inside), np.where(alone, rate, chain)
     hops = np.where(whole, np.floor(n / 2), n - 1) * apart
     return np.minimum(inside, chain), chain, np.where(alone, 1.0, hops)

@@ -152,7 +152,8 @@ def _tables(chance: Floats, left: int) -> Floats:
     with np.errstate(divide="ignore"):
         logs = np.log(tail).T
     logs[:, :-1] += np.log1p(odds)[::-1].cumsum()[::-1]
-    return np.maximum.accumulate(-logs, axis=1)
+    # Sums too small for a number are of states that no token reaches, so they bound no other.
+    return -np.maximum.accumulate(logs[:, ::-1], axis=1)[:, ::-1]
 
 
 def _sums(taken: Floats, most: int) -> Floats:

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from simulator.errors import CapacityError
-from simulator.models.arithmetic import kv_bytes_at, weight_bytes, weight_bytes_by_part
+from simulator.mapping.held import inference_weights, kv_bytes_per_rank
+from simulator.mapping.training_memory import training_memory
+from simulator.models.arithmetic import kv_bytes_at, weight_bytes
 from simulator.models.graph_parts import operand_format
 from simulator.result import MemoryPart, MemoryUse
 from simulator.specs.plan import Plan
@@ -25,17 +27,26 @@ _LOGIT = 4.0  # bytes of one fp32 logit
 def memory_use(scenario: Scenario) -> MemoryUse:
     """Weights, cache, live activations and the runtime of the device with most sequences.
 
-    Expert-parallel ranks have all weights but those of the routed experts, of which they have
-    their slots, and room for the rows that they exchange.
+    Each replica has its share of the sequences. Its ranks share heads, widths, layers and routed
+    experts, and have room for the rows that they exchange.
     """
     model, plan = scenario.model, scenario.plan
-    batch = -(-scenario.batch // plan.ep)
+    if scenario.phase == "train":
+        assert isinstance(model, Transformer), "only language models are trained"
+        assert scenario.input is not None, "a training step has a sequence"
+        return training_memory(
+            model, plan, sequence=scenario.input, batch=scenario.batch,
+            capacity=scenario.hardware.dram.capacity,
+            framework=scenario.stack.framework_memory,
+        )  # fmt: skip
+    batch = -(-scenario.batch // plan.replicas)
     parts = [_weights(scenario)]
     if isinstance(model, Transformer):
         tokens = scenario.context or (scenario.input or 0) + (scenario.output or 0)
         new = scenario.input if scenario.phase in ("prefill", "generate") else 1
         assert new is not None
-        each = kv_bytes_at(model, tokens)
+        alone = plan.devices == 1
+        each = kv_bytes_at(model, tokens) if alone else kv_bytes_per_rank(model, plan, tokens)
         parts.append(
             MemoryPart(
                 name="KV cache",
@@ -44,7 +55,7 @@ def memory_use(scenario: Scenario) -> MemoryUse:
             )
         )
         parts.append(_transformer_activations(model, batch, new))
-        if plan.ep > 1:
+        if plan.ep > plan.tp:
             parts.append(_exchange_buffers(model, plan, batch * new))
     else:
         parts.append(_unet_activations(model, batch))
@@ -59,25 +70,24 @@ def memory_use(scenario: Scenario) -> MemoryUse:
 
 
 def _weights(scenario: Scenario) -> MemoryPart:
-    model, ep = scenario.model, scenario.plan.ep
-    whole = weight_bytes(model)
-    copies = scenario.plan.redundant_experts
-    if ep == 1 and not copies:
-        return MemoryPart(name="weights", bytes=whole, formula="every weight once")
-    assert isinstance(model, Transformer), "only language models have experts"
-    routed = weight_bytes_by_part(model)["experts"]
-    experts = next(layer.ffn.experts for layer in model.layers() if isinstance(layer.ffn, MoE))
-    slots = (experts + copies) // ep
-    return MemoryPart(
-        name="weights",
-        bytes=whole - routed + routed * slots / experts,
-        formula=f"{slots:,} of {experts:,} experts in each MoE layer, every other weight",
-    )
+    model, plan = scenario.model, scenario.plan
+    copies = plan.redundant_experts
+    if not isinstance(model, Transformer) or (plan.devices == 1 and not copies):
+        return MemoryPart(name="weights", bytes=weight_bytes(model), formula="every weight once")
+    said = [f"1 / {plan.tp} of heads and widths"] if plan.tp > 1 else []
+    said += [f"the fullest of {plan.pp} stages"] if plan.pp > 1 else []
+    experts = next((net.ffn.experts for net in model.layers() if isinstance(net.ffn, MoE)), 0)
+    if experts and (plan.ep > 1 or copies):
+        slots = (experts + copies) // plan.ep
+        said.append(f"{slots:,} of {experts:,} experts in each MoE layer")
+    said.append("every other weight")
+    return MemoryPart(name="weights", bytes=inference_weights(model, plan), formula=", ".join(said))
 
 
 def _exchange_buffers(model: Transformer, plan: Plan, tokens: int) -> MemoryPart:
     """Room for the most rows that may come: every token of every rank, to go and to come back."""
     net = next(layer.ffn for layer in model.layers() if isinstance(layer.ffn, MoE))
+    tokens = -(-tokens // plan.tp)
     rows = tokens * min(plan.ep * net.top_k, net.experts + plan.redundant_experts)
     sent = plan.dispatch or operand_format(model, "experts")
     each = sum(number_format(name).row_bytes(model.hidden) for name in (sent, plan.combine))
@@ -132,8 +142,8 @@ def require_fit(scenario: Scenario, use: MemoryUse) -> None:
     name, model = scenario.hardware.name, scenario.model
     parts = ", ".join(f"{part.name} {_gb(part.bytes)}" for part in use.parts if part.bytes)
     lines = [
-        f"{model.name} does not fit on {scenario.plan.ep} x {name}: it needs {_gb(use.total)}"
-        f"{' on each' if scenario.plan.ep > 1 else ''} ({parts}) of "
+        f"{model.name} does not fit on {scenario.plan.devices} x {name}: it needs {_gb(use.total)}"
+        f"{' on each' if scenario.plan.devices > 1 else ''} ({parts}) of "
         f"{_gb(use.capacity)}, {_gb(use.total - use.capacity)} short"
     ]
     sizes = {part.name: part.bytes for part in use.parts}

@@ -15,6 +15,7 @@ from simulator.costs.target import Target
 from simulator.mapping.descriptors import REQUEST, Layout, MoveCount
 from simulator.mapping.expert_moves import Reading, expert_moves, weight_moves
 from simulator.mapping.tiling import Tiling
+from simulator.ops.collective import Collective
 from simulator.ops.exchange import Exchange
 from simulator.ops.matmul import GroupedMatmul
 from simulator.ops.op import Op
@@ -32,7 +33,10 @@ _STEPS = {
     "join": "shared",
 }
 """Steps of operators that do not give theirs their own name."""
-ORDER = ("router", "dispatch", "permute", "up", "act", "down", "unpermute", "combine", "shared")
+ORDER = (
+    "router", "dispatch", "permute", "up", "act", "down", "unpermute", "combine", "all_gather",
+    "shared", "all_reduce",
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -83,6 +87,9 @@ def phases(
         if step is None:
             continue
         sums = found.setdefault(step, _Sums())
+        if isinstance(op, Collective):
+            sums.bytes += count * op.sent
+            continue
         if isinstance(op, Exchange):
             sums.bytes += count * op.sent
             continue

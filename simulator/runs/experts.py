@@ -6,7 +6,7 @@ and what it cost against even loads. Holds no cost formula and no event of its o
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -15,68 +15,172 @@ from numpy.typing import NDArray
 from simulator.costs.target import Target
 from simulator.engine.group import GroupRun
 from simulator.mapping.dispatch import Dispatch, Even, Routed
+from simulator.mapping.held import cut
+from simulator.mapping.stages import stages
 from simulator.models.graph import Step, build_graph
 from simulator.models.graph_parts import operand_format
-from simulator.result import ExpertUse, Loss, Span
+from simulator.ops.collective import Collective
+from simulator.ops.exchange import Exchange
+from simulator.result import Bounds, ExpertUse, Loss, Span
 from simulator.runs.expert_phases import gathers, phases, step_of
 from simulator.runs.fitted import fused
 from simulator.runs.group import (
     Group,
     Ranks,
+    Slice,
     Work,
     group_pass,
     meetings,
     run_ranks,
     scheduled,
     stages_of,
+    sum_of,
+    times,
 )
+from simulator.runs.line import Line, Priced
 from simulator.runs.passes import Pass, one_device
 from simulator.runs.prices import Prices
+from simulator.specs.plan import Plan
 from simulator.specs.precision import number_format
 from simulator.specs.scenario import Scenario
-from simulator.specs.workload import Transformer
+from simulator.specs.workload import MoE, Transformer
 from simulator.units import Seconds
 
 EVENED: tuple[Even, ...] = ("volumes", "all")
 """What is evened, step by step, on the way to a balanced run."""
 
 
-def routed_pass(phase: str, weight: float, step: Step, prices: Prices) -> Pass:
-    """One pass on as many devices as the plan has ranks."""
-    scenario, target = prices.scenario, prices.target
-    if scenario.plan.ep == 1:
+def language_pass(phase: str, weight: float, step: Step, prices: Prices) -> Pass:
+    """One pass on as many devices as the plan takes.
+
+    A batch passes the pipeline stages one after another, in as many micro-batches as there are
+    stages: a prefill is over when the last one is through, and a decode step of all of them takes
+    as long as one of them takes through all stages, or as the slowest stage takes for all.
+    """
+    scenario, plan = prices.scenario, prices.scenario.plan
+    if plan.devices == 1:
         return _alone(phase, weight, step, prices)
-    stack, plan = scenario.stack, scenario.plan
     quick = plan.exchange == "low_latency" or (plan.exchange == "auto" and phase == "decode")
     step = replace(
         step,
         exchange="ll" if quick else "ht",
-        exchange_units=0 if quick else stack.exchange_units,
+        exchange_units=0 if quick else scenario.stack.exchange_units,
         dispatch=plan.dispatch,
         combine=plan.combine,
     )
-    group = Group(step, prices)
-    works = scheduled(group, group.priced())
-    run = run_ranks(group, works)
-    found = group_pass(phase, weight, group, works, run)
-    steps = [found.latency]
-    for even in EVENED:
-        other = Group(step, prices, group.dispatches, even)
-        steps.append(run_ranks(other, scheduled(other, other.priced())).latency)
-    names = ("unequal exchange", "unequal experts")
-    executed = ((work.priced, 1) for ranks in works for mine in ranks for work in mine)
-    layer, spans = _slowest_layer(works, run, stack.launch.gap)
-    use = _use(phase, scenario, group.dispatches, step, target, group.domain)
+    model = scenario.model
+    assert isinstance(model, Transformer), "a U-Net has no stages"
+    line = _Line(prices, step, slices(model, plan), phase)
+    found = line.pass_of(phase, weight)
+    if not line.dispatches[0].layers:
+        return found
+    latencies = [found.latency, *(line.evened(even) for even in EVENED)]
+    slowest = max(line.stages, key=lambda stage: _longest(stage.works, stage.run))
+    _, layer = _longest(slowest.works, slowest.run)
+    spans = _timeline(slowest.works, slowest.run, layer, scenario.stack.launch.gap)
+    executed = (
+        (work.priced, 1)
+        for stage in line.stages
+        for ranks in stage.works
+        for mine in ranks
+        for work in mine
+    )
+    use = _use(phase, scenario, line.dispatches, step, prices.target, line.stages[0].group)
     return replace(
         found,
         experts=replace(
             use,
-            phases=phases(found.lines, executed, scenario.plan, target),
-            layer=layer,
+            phases=phases(found.lines, executed, plan, prices.target),
+            layer=slowest.group.part.before + layer,
             spans=spans,
-            lost=_losses(steps, names),
+            lost=_losses(latencies, ("unequal exchange", "unequal experts")),
         ),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """One pipeline stage of a pass, run."""
+
+    group: Group
+    works: list[Ranks]
+    run: GroupRun
+
+
+class _Line:
+    """The stages of a pass, and what goes from one to the next."""
+
+    def __init__(self, prices: Prices, step: Step, parts: tuple[Slice, ...], phase: str) -> None:
+        self._prices, self._step, self._parts, self._phase = prices, step, parts, phase
+        self.dispatches: list[Dispatch] = []
+        self.stages = self._run("nothing")
+        largest = self.stages[0].group.largest
+        self._send: Priced | None = None
+        plan, model = prices.scenario.plan, parts[0].model
+        if plan.pp > 1:
+            moved = number_format(model.activation_format).bytes(largest.tokens * model.hidden)
+            self._send = prices[
+                Collective(
+                    name="stage.send", algorithm="send_recv", ranks=2, message=moved / plan.tp,
+                    format=model.activation_format, stride=plan.devices // plan.pp,
+                )
+            ]  # fmt: skip
+        self._micro_batches = max(1, min(plan.pp, -(-step.batch // plan.replicas)))
+
+    def _run(self, even: Even) -> list[_Stage]:
+        done = []
+        for part in self._parts:
+            group = Group(self._step, part, self._prices, self.dispatches or None, even)
+            self.dispatches = group.dispatches
+            works = scheduled(group, group.priced())
+            done.append(_Stage(group, works, run_ranks(group, works)))
+        return done
+
+    def evened(self, even: Even) -> Seconds:
+        """The latency with loads spread evenly."""
+        return self._through([stage.run.latency for stage in self._run(even)])
+
+    def _through(self, times: list[Seconds]) -> Seconds:
+        """From the times of one micro-batch on the stages to that of all of them."""
+        sent = 0.0 if self._send is None else self._send.exchange[1] * (len(times) - 1)
+        once, many = sum(times) + sent, self._micro_batches
+        if self._phase == "decode":
+            return max(once, many * max(times))
+        return once + (many - 1) * max(times)
+
+    def pass_of(self, phase: str, weight: float) -> Pass:
+        """The pass of all stages."""
+        each = [
+            group_pass(phase, weight, stage.group, stage.works, stage.run) for stage in self.stages
+        ]
+        lines = [line for one in each for line in one.lines]
+        if self._send is not None:
+            time = self._send.exchange[1]
+            lines.append(Line(priced=self._send, count=len(each) - 1, time=time))
+        return Pass(
+            phase=phase,
+            weight=weight,
+            lines=tuple(lines),
+            latency=self._through([one.latency for one in each]),
+            bounds=Bounds(
+                lower=self._through([one.bounds.lower for one in each]),
+                upper=self._through([one.bounds.upper for one in each]),
+            ),
+            events=sum(one.events for one in each),
+            demand=times(sum_of(one.demand for one in each), self._micro_batches),
+        )
+
+
+def slices(model: Transformer, plan: Plan) -> tuple[Slice, ...]:
+    """What each pipeline stage runs, cut over tensor-parallel ranks."""
+    part = cut(model, plan)
+    if plan.pp == 1:
+        return (Slice(model=part),)
+    parts, before = [], 0
+    for stage in stages(part, replace(plan, virtual_stages=1)):
+        parts.append(Slice(model=stage.of(part), first=stage.first, last=stage.last, before=before))
+        before += sum(count for layer, count in stage.layers if isinstance(layer.ffn, MoE))
+    return tuple(parts)
 
 
 def _alone(phase: str, weight: float, step: Step, prices: Prices) -> Pass:
@@ -98,7 +202,7 @@ def _alone(phase: str, weight: float, step: Step, prices: Prices) -> Pass:
     return replace(
         found,
         experts=replace(
-            _use(phase, scenario, [dispatch], step, target, 1),
+            _use(phase, scenario, [dispatch], step, target, None),
             phases=phases(found.lines, executed, scenario.plan, target),
             lost=_losses([found.latency, even.latency], ("unequal experts",)),
         ),
@@ -120,7 +224,7 @@ def _use(
     dispatches: list[Dispatch],
     step: Step,
     target: Target,
-    domain: int,
+    group: Group | None,
 ) -> ExpertUse:
     """Who got which rows, over all MoE layers; parts of the batch together."""
     plan = scenario.plan
@@ -155,15 +259,20 @@ def _use(
         expert_imbalance=_imbalance(loads),
         rank_imbalance=_imbalance(held),
     )
-    if ranks == 1:
+    if group is None or ranks == 1:
         return use
-    return replace(
+    use = replace(
         use,
         ranks=ranks,
-        domain=domain,
+        domain=group.domain,
         redundant=plan.redundant_experts,
         placement=plan.placement,
         schedule=plan.schedule,
+    )
+    if not group.apart:
+        return use
+    return replace(
+        use,
         rows=tuple(map(tuple, rows.tolist())),
         dispatch_row=number_format(sent).row_bytes(model.hidden),
         combine_row=number_format(step.combine).row_bytes(model.hidden),
@@ -190,26 +299,50 @@ def _imbalance(loads: NDArray[np.number]) -> float:
     return float((loads.max(axis=1)[some] / mean[some]).mean()) if some.any() else 1.0
 
 
-def _slowest_layer(works: list[Ranks], run: GroupRun, gap: Seconds) -> tuple[int, tuple[Span, ...]]:
-    """The MoE layer that takes longest, and what each rank does in it.
+def _windows(works: tuple[Work, ...]) -> list[range]:
+    """The stages of each MoE layer of a rank: up to its dispatch and to its combine, or up to the
+    sum over the ranks that share its tokens."""
+    found: list[range] = []
+    begin = 0
+    for stage, op in enumerate(work.priced.op for work in works if work.kernel is None):
+        if isinstance(op, Exchange):
+            if op.way == "dispatch":
+                begin = stage
+            else:
+                found.append(range(begin, stage + 1))
+        elif op.name == "moe.all_reduce":
+            found.append(range(stage, stage + 1))
+    return found
 
-    A layer runs from the stage before its dispatch to the end of its combine; times count from
-    its first kernel on any rank.
+
+def _longest(works: list[Ranks], run: GroupRun) -> tuple[Seconds, int]:
+    """How long the longest MoE layer of a stage takes, and which one it is.
+
+    The first one of a model stands behind layers without experts, so it counts only if alone.
     """
-    first = run.laps[0]
-    count = (len(first[0]) - 1) // 2
+    windows = _windows(works[0][0])
     took = [
-        max(laps[2 * layer + 1].end - laps[2 * layer].begin for laps in first)
-        for layer in range(1, count)
+        max(laps[window[-1]].end - laps[window[0]].begin for laps in run.laps[0])
+        for window in windows
     ]
-    layer = 1 + took.index(max(took)) if took else 0
-    start = min(laps[2 * layer].begin for batch in run.laps for laps in batch)
+    if len(took) > 1:
+        took[0] = 0.0
+    return max(((time, layer) for layer, time in enumerate(took)), default=(0.0, 0))
+
+
+def _timeline(works: list[Ranks], run: GroupRun, layer: int, gap: Seconds) -> tuple[Span, ...]:
+    """What each rank does in one MoE layer; times count from its first kernel on any rank."""
+    windows = _windows(works[0][0])
+    if not windows:
+        return ()
+    window = windows[layer]
+    start = min(laps[window[0]].begin for batch in run.laps for laps in batch)
     spans: list[Span] = []
     for batch, (ranks, laps_of) in enumerate(zip(works, run.laps, strict=True)):
         suffix = f" {batch + 1}" if len(works) > 1 else ""
         lasts = meetings(ranks)
         for rank, (mine, laps) in enumerate(zip(ranks, laps_of, strict=True)):
-            for stage in (2 * layer, 2 * layer + 1):
+            for stage in window:
                 work, lap = stages_of(mine)[stage], laps[stage]
                 at = lap.begin - start
                 for step, time in _steps(work, gap):
@@ -219,14 +352,12 @@ def _slowest_layer(works: list[Ranks], run: GroupRun, gap: Seconds) -> tuple[int
                 # A dispatch that kernels run beside holds up nobody, but still takes its time.
                 ready, met = lap.computed - start, lap.met - start
                 end = met + lasts[stage]
-                name = ("dispatch", "combine")[stage % 2]
+                name = work[-1].priced.op.name.removeprefix("moe.") + suffix
                 if met > ready and len(works) == 1:
                     spans.append(Span(rank=rank, lane="wait", name="wait", start=ready, end=met))
                 if end > met:
-                    spans.append(
-                        Span(rank=rank, lane="links", name=name + suffix, start=met, end=end)
-                    )
-    return layer, tuple(spans)
+                    spans.append(Span(rank=rank, lane="links", name=name, start=met, end=end))
+    return tuple(spans)
 
 
 def _steps(works: list[Work], gap: Seconds) -> list[tuple[str, Seconds]]:

@@ -30,7 +30,7 @@ def fused(graph: OpGraph, stack: Stack) -> OpGraph:
         GraphSegment(
             name=segment.name,
             repeat=segment.repeat,
-            ops=tuple(op for op in segment.ops if not _inside(op.name, stack.fused)),
+            ops=tuple(op for op in segment.ops if not inside(op.name, stack.fused)),
         )
         for segment in graph.segments
     )
@@ -38,7 +38,8 @@ def fused(graph: OpGraph, stack: Stack) -> OpGraph:
 
 
 @lru_cache(maxsize=4096)
-def _inside(name: str, patterns: tuple[str, ...]) -> bool:
+def inside(name: str, patterns: tuple[str, ...]) -> bool:
+    """Whether an operator of that name runs inside a neighbouring kernel."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

@@ -6,7 +6,7 @@ and no event of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,7 +16,7 @@ from simulator.costs.expert_queue import queued
 from simulator.costs.target import Target
 from simulator.engine.group import GroupRun, Program, Stage, run_group
 from simulator.engine.machine import CommandProcessor
-from simulator.mapping.dispatch import Dispatch, Even
+from simulator.mapping.dispatch import Dispatch, Even, Share
 from simulator.mapping.exchange import shares
 from simulator.mapping.kernel import Kernel
 from simulator.models.graph import Step, build_graph
@@ -29,7 +29,7 @@ from simulator.runs.fitted import fused
 from simulator.runs.line import Line, Priced
 from simulator.runs.passes import Pass, all_ops, launch_policy
 from simulator.runs.prices import Prices
-from simulator.specs.workload import Transformer
+from simulator.specs.workload import MoE, Transformer
 from simulator.tables.alone import merges
 from simulator.units import Seconds
 
@@ -51,54 +51,94 @@ Ranks = tuple[tuple[Work, ...], ...]
 """The operators of one batch in stream order, by rank."""
 
 
-class Group:
-    """The ranks of one pass, and the batches that they take turns with.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """The part of a model that a pass runs on one pipeline stage."""
 
-    ``dispatches`` are those of an equal group, and ``even`` spreads their loads evenly.
+    model: Transformer
+    """Cut over tensor-parallel ranks."""
+    first: bool = True
+    last: bool = True
+    before: int = 0
+    """MoE layers on the stages before."""
+
+
+class Group:
+    """The ranks of one stage of a pass that differ, and the batches that they take turns with.
+
+    They are the expert-parallel ranks of one group, or one tensor-parallel rank where no experts
+    are spread. ``dispatches`` are those of an equal group or of the stage before, and ``even``
+    spreads their loads evenly.
     """
 
     def __init__(
         self,
         step: Step,
+        part: Slice,
         prices: Prices,
         dispatches: list[Dispatch] | None = None,
         even: Even = "nothing",
     ) -> None:
         scenario, target = prices.scenario, prices.target
-        model, plan = scenario.model, scenario.plan
-        assert isinstance(model, Transformer), "only language models have experts"
-        self.scenario, self.target, self.prices = scenario, target, prices
-        self.step = step
+        plan = scenario.plan
+        self.scenario, self.target, self.prices, self.part = scenario, target, prices, part
+        self.apart = plan.ep > plan.tp
+        together = plan.tp if self.apart else plan.ep
+        """Ranks that share the tokens of a replica, of those that are simulated."""
         batches = 2 if plan.schedule == "two_batch" else 1
-        sequences = [shares(mine, batches) for mine in shares(step.batch, plan.ep)]
-        tokens = tuple(tuple(part * step.new for part in mine) for mine in sequences)
+        held = shares(step.batch, plan.replicas)[: plan.ep // together]
+        sequences = [shares(-(-mine // plan.pp), batches) for mine in held]
+        # Stages behind the first are launched while they wait for it.
+        launch = launch_policy(scenario.stack)
+        self.launch = launch if part.first else replace(launch, first=0.0)
+        self.largest = replace(step, batch=sum(sequences[0]))
         self.domain = _peers(target, plan.ep)
+        ranks = [divmod(rank, together) for rank in range(plan.ep)]
         self.dispatches = dispatches or [
             Dispatch(
-                plan, tokens, step.seed, part=part, domain=self.domain,
+                plan,
+                tuple(
+                    tuple(self._tokens(some * step.new, together, rank) for some in sequences[r])
+                    for r, rank in ranks
+                ),
+                step.seed, part=batch, domain=self.domain, apart=self.apart,
                 per_rank=merges(step.exchange, target), relayed=step.exchange == "ht",
             )
-            for part in range(batches)
+            for batch in range(batches)
         ]  # fmt: skip
         self.graphs = [
             [
                 fused(
                     build_graph(
-                        model,
-                        replace(step, batch=sequences[rank][part], ranks=plan.ep),
-                        partial(self.dispatches[part].share, rank=rank, even=even),
+                        part.model,
+                        replace(
+                            step, batch=sequences[replica][batch], ranks=plan.ep, tp=plan.tp,
+                            first=part.first, last=part.last,
+                        ),
+                        partial(self._share, batch, number, part.before, even),
                     ),
                     scenario.stack,
                 )
-                for rank in range(plan.ep)
+                for number, (replica, _) in enumerate(ranks)
             ]
-            for part in range(batches)
-        ]
+            for batch in range(batches)
+        ]  # fmt: skip
+
+    def _tokens(self, tokens: int, together: int, rank: int) -> int:
+        """Tokens that a rank routes; where all have all of them, the first one's count."""
+        if self.apart:
+            return shares(tokens, together)[rank]
+        return tokens if rank == 0 else 0
+
+    def _share(self, batch: int, rank: int, before: int, even: Even, net: MoE, layer: int) -> Share:
+        return self.dispatches[batch].share(net, before + layer, rank, even)
 
     @property
     def demand(self) -> Demand:
-        """Work and traffic of all ranks."""
-        return sum_of(graph.total() for ranks in self.graphs for graph in ranks)
+        """Work and traffic of all ranks of the stage: those that are not simulated are alike."""
+        found = sum_of(graph.total() for ranks in self.graphs for graph in ranks)
+        plan = self.scenario.plan
+        return times(found, plan.devices / plan.pp / len(self.graphs[0]))
 
     def priced(self) -> list[Ranks]:
         """Every batch with each operator priced and run alone, in the order of the plan."""
@@ -129,13 +169,19 @@ def _peers(target: Target, ranks: int) -> int:
     return -(-ranks // int(links_of(ranks, target).islands[0]))
 
 
-def sum_of(demands: Iterator[Demand]) -> Demand:
+def sum_of(demands: Iterable[Demand]) -> Demand:
     """Demands of several graphs together."""
     total = dict.fromkeys(Demand.__dataclass_fields__, 0.0)
     for demand in demands:
         for name in total:
             total[name] += getattr(demand, name)
     return Demand(**total)
+
+
+def times(demand: Demand, factor: float) -> Demand:
+    """So many times as much."""
+    names = Demand.__dataclass_fields__
+    return Demand(**{name: getattr(demand, name) * factor for name in names})
 
 
 def scheduled(group: Group, works: list[Ranks]) -> list[Ranks]:
@@ -213,7 +259,9 @@ def _two_batch(group: Group, works: list[Ranks]) -> list[Ranks]:
         for rank in range(len(works[0]))
     )
     share = min(1.0, exchanging / computing) if computing > 0 else 0.0
-    exchanges = [w for ranks in works for mine in ranks for w in mine if w.kernel is None]
+    exchanges = [
+        w for ranks in works for mine in ranks for w in mine if isinstance(w.priced.op, Exchange)
+    ]
     heaviest = max(exchanges, key=lambda w: w.alone)
     known: dict[Op, Work] = {}
 
@@ -227,6 +275,10 @@ def _two_batch(group: Group, works: list[Ranks]) -> list[Ranks]:
         return known[work.priced.op]
 
     return [tuple(tuple(map(slowed, mine)) for mine in ranks) for ranks in works]
+
+
+def _dispatch(op: Op) -> bool:
+    return isinstance(op, Exchange) and op.way == "dispatch"
 
 
 def programs(group: Group, works: list[Ranks]) -> list[list[Program]]:
@@ -243,7 +295,7 @@ def _stages(works: tuple[Work, ...], lasts: list[Seconds], pipelined: bool) -> I
             durations.append(work.time)
             continue
         op = work.priced.op
-        hidden = pipelined and isinstance(op, Exchange) and op.way == "dispatch"
+        hidden = pipelined and _dispatch(op)
         takes = 0.0 if hidden else lasts[met]
         yield Stage(durations=tuple(durations), exchange=takes, beside=under_way)
         durations, under_way = [], lasts[met] if hidden else 0.0
@@ -253,7 +305,7 @@ def _stages(works: tuple[Work, ...], lasts: list[Seconds], pipelined: bool) -> I
 
 def run_ranks(group: Group, works: list[Ranks]) -> GroupRun:
     """The ranks as a group, behind their launches."""
-    return run_group(programs(group, works), launch_policy(group.scenario.stack))
+    return run_group(programs(group, works), group.launch)
 
 
 def limits(group: Group, works: list[Ranks]) -> Bounds:
@@ -263,7 +315,7 @@ def limits(group: Group, works: list[Ranks]) -> Bounds:
     Above holds since, back from the end, each wait is for the compute of a stage or for an
     exchange that is under way, and none of them is waited for twice.
     """
-    launch = launch_policy(group.scenario.stack)
+    launch = group.launch
     # Below, the host is free: while ranks exchange it may issue what comes next.
     policies = replace(launch, host=0.0), launch
     cache: dict[int, tuple[Seconds, Seconds]] = {}
@@ -295,9 +347,12 @@ def limits(group: Group, works: list[Ranks]) -> Bounds:
                 row.append(processor.end)
                 rows.append(row)
             ends[side].extend(map(max, zip(*rows, strict=True)))
-        hidden = group.scenario.plan.schedule == "pipelined"
-        exchanges = lasts[1::2] if hidden else lasts
-        chains.append(sum(ends[0]) + sum(exchanges))
+        pipelined = group.scenario.plan.schedule == "pipelined"
+        met = [w.priced.op for w in ranks[0] if w.kernel is None]
+        shown = [
+            time for op, time in zip(met, lasts, strict=True) if not (pipelined and _dispatch(op))
+        ]
+        chains.append(sum(ends[0]) + sum(shown))
         gaps = launch.gap * (len(lasts) + 1)
         serial += sum(ends[1]) + sum(lasts) + gaps
     below = max(computing)
@@ -335,7 +390,7 @@ def stages_of(works: tuple[Work, ...]) -> list[list[Work]]:
 def lines(group: Group, works: list[Ranks], run: GroupRun) -> tuple[Line, ...]:
     """What the latency consists of: kernels of the deciding ranks, and exchanges as far as
     nothing hides them."""
-    launch = launch_policy(group.scenario.stack)
+    launch = group.launch
     pipelined = group.scenario.plan.schedule == "pipelined"
     cut = [[stages_of(mine) for mine in ranks] for ranks in works]
     lasts = [meetings(ranks) for ranks in works]
@@ -350,7 +405,7 @@ def lines(group: Group, works: list[Ranks], run: GroupRun) -> tuple[Line, ...]:
                     exchanges[-1] = replace(exchanges[-1], time=waited)
                 continue
             op = work.priced.op
-            hidden = pipelined and isinstance(op, Exchange) and op.way == "dispatch"
+            hidden = pipelined and _dispatch(op)
             time = 0.0 if hidden else lasts[batch][stage]
             exchanges.append(Line(priced=work.priced, count=1, time=time))
     spent = sum(line.time for line in made) + launch.first

@@ -33,12 +33,13 @@ from simulator.result import (
     RunProvenance,
     breakdown,
 )
-from simulator.runs.experts import routed_pass
+from simulator.runs.experts import language_pass
 from simulator.runs.fitted import busy, fused
 from simulator.runs.line import Line
 from simulator.runs.passes import Pass, one_device
 from simulator.runs.prices import Prices
 from simulator.runs.provenance import numbers_behind, weakest
+from simulator.runs.training import training_pass
 from simulator.specs.scenario import Scenario
 from simulator.specs.workload import Model, MoE, Transformer
 from simulator.units import Seconds
@@ -113,8 +114,9 @@ def run_inference(
         experts=tuple(
             {one.phase: one.experts for one in passes if one.experts is not None}.values()
         ),
-        devices=scenario.plan.ep,
-        cost=None if rent is None else rent / 3600 * latency * scenario.plan.ep,
+        devices=scenario.plan.devices,
+        hardware_flops=sum(one.weight * (one.hardware_flops or 0.0) for one in passes) or None,
+        cost=None if rent is None else rent / 3600 * latency * scenario.plan.devices,
         events=sum(one.events for one in passes),
         warnings=(*_warnings(scenario), *_without_effect(scenario, behind)),
         provenance=RunProvenance(
@@ -137,7 +139,10 @@ def _parts(ops: tuple[OpUse, ...], latency: Seconds) -> dict[Bound, float]:
 
 def _yield(scenario: Scenario) -> int:
     """What one sequence (or image) of the batch gets out of one ``latency``."""
-    counts = {"prefill": scenario.input, "decode": 1, "generate": scenario.output, "denoise": 1}
+    counts = {
+        "prefill": scenario.input, "decode": 1, "generate": scenario.output, "denoise": 1,
+        "train": scenario.input,
+    }  # fmt: skip
     count = counts[scenario.phase]
     assert count is not None, "a scenario is complete"
     return count
@@ -150,8 +155,11 @@ def _passes(prices: Prices) -> Iterator[Pass]:
         graph = fused(build_unet_graph(model, scenario.batch), scenario.stack)
         yield one_device("denoise", float(model.steps), graph, prices)
         return
+    if scenario.phase == "train":
+        yield training_pass(prices)
+        return
     for phase, weight, step in _steps(scenario):
-        yield routed_pass(phase, weight, step, prices)
+        yield language_pass(phase, weight, step, prices)
 
 
 def _steps(scenario: Scenario) -> Iterator[tuple[str, float, Step]]:
@@ -262,6 +270,13 @@ def _gather(passes: list[Pass], target: Target) -> Iterator[OpUse]:
             tile=str(plan.tiling) if plan else "",
             units=plan.kernel.units if plan else 0,
         )
+    for name, bound, time in (wait for one in passes for wait in one.waits):
+        if time > 0:
+            yield OpUse(
+                name=name, kind="wait", count=1, time=time, compute=0.0, memory=0.0,
+                link=time if bound == "link" else 0.0, latency=0.0, flops=0.0, bytes=0.0,
+                format="", roof=0.0,
+            )  # fmt: skip
     if between > 0:
         yield OpUse(
             name="launch gaps", kind="launch", count=round(launches), time=between,

@@ -13,11 +13,11 @@ from simulator.costs.bounds import bounds
 from simulator.engine.execute import Segment, run_stream
 from simulator.engine.machine import CommandProcessor, LaunchPolicy
 from simulator.ops.op import Demand, Op, OpGraph
-from simulator.result import Bounds, ExpertUse
+from simulator.result import Bound, Bounds, ExpertUse
 from simulator.runs.line import Line
 from simulator.runs.prices import Prices
 from simulator.specs.stack import Stack
-from simulator.units import Seconds
+from simulator.units import Flops, Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +35,16 @@ class Pass:
     events: int
     demand: Demand
     experts: ExpertUse | None = None
+    waits: tuple[tuple[str, Bound, Seconds], ...] = ()
+    """What else passes on the path that decides, by name and by what it is bound by."""
+    hardware_flops: Flops | None = None
+    """FLOP that ran, recomputation included; None where that is the demand."""
 
     @property
     def between(self) -> Seconds:
         """Time in no line: launch gaps, and on several devices waiting for others."""
-        return self.latency - sum(line.count * line.time for line in self.lines)
+        named = sum(time for _, _, time in self.waits)
+        return self.latency - named - sum(line.count * line.time for line in self.lines)
 
     @property
     def launches(self) -> int:

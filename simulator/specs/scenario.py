@@ -36,7 +36,7 @@ class Scenario:
 
     ``prefill`` processes ``input`` new tokens of each sequence; ``decode`` makes one step with
     ``context`` tokens in the cache, the new one included; ``generate`` is a prefill of ``input``
-    and ``output`` decode steps; ``train`` makes one training step on a global ``batch`` of sequences
+    and ``output`` decode steps; ``train`` makes one step on a global ``batch`` of sequences
     of ``input`` tokens; ``denoise`` makes all denoising steps of ``batch`` images.
     """
 

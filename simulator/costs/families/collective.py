@@ -205,6 +205,8 @@ def wide(query: Query, target: Target, values: Values) -> tuple[str, Terms]:
     late = first + slow * steps
     if s[0] <= 1:  # nothing to do inside
         name = {"hierarchical": "ring", "hierarchical tree": "tree"}.get(name, name)
+    if s[0] <= 1:  # nothing to do inside
+        name = {"hierarchical": "ring", "hierarchical tree": "tree"}.get(name, name)
     return name.split()[0], Terms(seconds=wire + late, parts={"link": wire, "latency": late})
 
 

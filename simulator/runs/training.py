@@ -1,0 +1,304 @@
+"""One training step: forward, backward and update over a plan's devices.
+
+Prices the operators of every pipeline piece, plays the pipeline, and says what the step consists
+of. Holds no cost formula and no event of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+
+from simulator.costs.bounds import bounds
+from simulator.engine.pipeline import PieceTimes, PipelineRun, run_pipeline
+from simulator.mapping.dispatch import Dispatch, Share
+from simulator.mapping.held import by_rank, cut, is_routed, rank_weights
+from simulator.mapping.stages import Stage
+from simulator.models.flops import flops_per_token
+from simulator.models.recipes import Place, narrow_weights
+from simulator.models.training import (
+    TrainingStep,
+    embedding_pass,
+    head_pass,
+    optimizer_step,
+    prediction_pass,
+    training_layer,
+)
+from simulator.models.training_flops import hardware_flops_per_token
+from simulator.models.training_tape import LayerPass
+from simulator.ops.collective import Collective
+from simulator.ops.op import Demand, Op
+from simulator.policies.pipeline import PIPELINE_ORDERS
+from simulator.result import Bounds
+from simulator.runs.fitted import inside
+from simulator.runs.line import Line, Priced
+from simulator.runs.passes import Pass
+from simulator.runs.prices import Prices
+from simulator.specs.precision import number_format
+from simulator.specs.workload import Layer, MoE, Transformer
+from simulator.units import Seconds
+
+Take = Callable[[Priced], Seconds]
+"""How long an operator takes: as it runs, or one of its proven limits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """One piece of the model on one pipeline rank, as operators of one micro-batch."""
+
+    stage: Stage
+    passes: tuple[tuple[LayerPass, int], ...]
+    """Unlike layers and ends, with how many of each there are."""
+    dense: int
+    """Parameters on this rank, those of routed experts apart."""
+    routed: int
+
+
+class TrainingRun:
+    """The pieces of every pipeline rank, and what a step makes of them."""
+
+    def __init__(self, prices: Prices) -> None:
+        scenario = prices.scenario
+        model, sequence = scenario.model, scenario.input
+        assert isinstance(model, Transformer), "only language models are trained"
+        assert sequence is not None, "a training step has a sequence"
+        self.prices, self.plan, self.model, self.sequence = prices, scenario.plan, model, sequence
+        self.step = TrainingStep.of(self.plan, sequence)
+        self.part = cut(model, self.plan)
+        self.ranks = [
+            [self._piece(stage) for stage in pieces] for pieces in by_rank(self.part, self.plan)
+        ]
+        once = self.plan.replicas * self.plan.micro_batch
+        self.micro_batches = scenario.batch // once
+        self._gap = scenario.stack.launch.gap
+
+    def _piece(self, stage: Stage) -> Piece:
+        step, part = self.step, self.part
+        passes: list[tuple[LayerPass, int]] = []
+        if stage.first:
+            passes.append((embedding_pass(part, step), 1))
+        index, total = self._before(stage), sum(1 for _ in part.layers())
+        for layer, count in stage.layers:
+            share = self._share(layer)
+            places = [Place(index + number, total) for number in range(count)]
+            for _, alike in groupby(places, key=_kind):
+                some = list(alike)
+                found = training_layer(part, layer, step, place=some[0], share=share)
+                passes.append((found, len(some)))
+            index += count
+        if stage.last:
+            passes.append((head_pass(part, step), 1))
+            for _ in range(part.mtp_layers):
+                share = self._share(part.groups[-1].layers[-1])
+                passes.append((prediction_pass(part, step, layers=total, share=share), 1))
+        held = list(rank_weights(part, self.plan, (stage,), mtp=True))
+        return Piece(
+            stage=stage,
+            passes=tuple(passes),
+            dense=sum(weight.elements for weight in held if not is_routed(weight)),
+            routed=sum(weight.elements for weight in held if is_routed(weight)),
+        )
+
+    def _before(self, stage: Stage) -> int:
+        """Layers of the model before a piece."""
+        before = 0
+        for pieces in zip(*by_rank(self.part, self.plan), strict=True):
+            for other in pieces:
+                if (other.piece, other.rank) < (stage.piece, stage.rank):
+                    before += other.count
+        return before
+
+    def _share(self, layer: Layer) -> Share | None:
+        """The fullest rank's share of a layer whose experts lie on several ranks."""
+        if not isinstance(layer.ffn, MoE) or self.plan.ep == 1:
+            return None
+        if layer.ffn not in self._shares:
+            tokens = tuple((self.step.routed,) for _ in range(self.plan.ep))
+            dispatch = Dispatch(
+                self.plan, tokens, self.prices.scenario.seed, domain=self._domain(self.plan.ep)
+            )
+            ranks = dispatch.routed(layer.ffn, 0).shares()
+            self._shares[layer.ffn] = max(ranks, key=lambda share: sum(share.counts))
+        return self._shares[layer.ffn]
+
+    @cached_property
+    def _shares(self) -> dict[MoE, Share]:
+        return {}
+
+    def _domain(self, ranks: int) -> int:
+        link = self.prices.target.accelerator.scale_up
+        return min(ranks, (link.peers if link is not None else None) or ranks)
+
+    def seconds(self, ops: Iterable[Op], take: Take) -> Seconds:
+        """Operators of one stream, one after another, with the gaps between them."""
+        fused = self.prices.scenario.stack.fused
+        return sum(take(self.prices[op]) + self._gap for op in ops if not inside(op.name, fused))
+
+    def play(self, take: Take, *, record: bool = False) -> PipelineRun:
+        """The step with each operator taking as long as ``take`` says."""
+        plan = self.plan
+        times = [[self._times(piece, take) for piece in pieces] for pieces in self.ranks]
+        name = "interleaved" if plan.virtual_stages > 1 else plan.pipeline
+        return run_pipeline(
+            times,
+            PIPELINE_ORDERS[name],
+            self.micro_batches,
+            send=0.0 if plan.pp == 1 else take(self.prices[self.send]),
+            overlap_send=plan.overlap,
+            overlap_collectives=plan.overlap,
+            gather="micro_batch" if plan.zero == 3 else "step",
+            reduce="micro_batch" if plan.zero >= 2 else "step",
+            optimizer=[self._update(pieces, take) for pieces in self.ranks],
+            record=record,
+        )
+
+    def _times(self, piece: Piece, take: Take) -> PieceTimes:
+        def total(kind: str) -> Seconds:
+            return sum(
+                count * self.seconds(getattr(done, kind), take) for done, count in piece.passes
+            )
+
+        gathered, reduced = self.reductions(piece)
+        return PieceTimes(
+            forward=total("forward"),
+            backward_input=total("dgrad"),
+            backward_weight=total("wgrad"),
+            recompute=total("recomputed"),
+            gather=sum(take(self.prices[op]) for op in gathered),
+            reduce=sum(take(self.prices[op]) for op in reduced),
+            buckets=max(1, piece.stage.count),
+        )
+
+    def reductions(self, piece: Piece) -> tuple[list[Op], list[Op]]:
+        """What gathers a piece's weights and reduces its gradients over the replicas.
+
+        Without ZeRO gradients are all-reduced and nothing is gathered. With it each replica keeps
+        the reduced gradients of its part, and gathers the weights that the others have updated.
+        """
+        plan, gathered, reduced = self.plan, list[Op](), list[Op]()
+        ranks = plan.cp * plan.replicas
+        experts = max(1, plan.tp * ranks // plan.ep) if plan.ep > 1 else ranks
+        for what, many, size in (("", ranks, piece.dense), (".experts", experts, piece.routed)):
+            if many < 2 or not size:
+                continue
+            stride = plan.ep if what and plan.ep > 1 else plan.tp
+            grads = number_format(plan.gradients).bytes(size)
+            common = {"ranks": many, "stride": stride}
+            if plan.zero == 0:
+                reduced.append(
+                    Collective(
+                        name=f"gradients{what}.all_reduce", algorithm="all_reduce", message=grads,
+                        format=plan.gradients, **common,
+                    )
+                )  # fmt: skip
+                continue
+            wide = self.part.activation_format
+            reduced.append(
+                Collective(
+                    name=f"gradients{what}.reduce_scatter", algorithm="reduce_scatter",
+                    message=grads, format=plan.gradients, **common,
+                )
+            )  # fmt: skip
+            gathered.append(
+                Collective(
+                    name=f"weights{what}.all_gather", algorithm="all_gather",
+                    message=number_format(wide).bytes(size), format=wide, **common,
+                )
+            )  # fmt: skip
+        return gathered, reduced
+
+    @cached_property
+    def send(self) -> Collective:
+        """A micro-batch's activations, or their gradients, from one stage to the next."""
+        plan, wide = self.plan, self.part.activation_format
+        return Collective(
+            name="stage.send", algorithm="send_recv", ranks=2, format=wide,
+            message=number_format(wide).bytes(self.step.own * self.model.hidden),
+            stride=plan.devices // plan.pp,
+        )  # fmt: skip
+
+    def update(self, pieces: list[Piece]) -> tuple[Op, ...]:
+        """The optimizer step of one rank."""
+        model, plan = self.part, self.plan
+        own = replace(model, groups=tuple(g for p in pieces for g in p.stage.of(model).groups))
+        return optimizer_step(
+            sum(piece.dense for piece in pieces),
+            plan,
+            expert_parameters=sum(piece.routed for piece in pieces),
+            narrow=narrow_weights(own, plan.recipe, ep=plan.ep),
+        )
+
+    def _update(self, pieces: list[Piece], take: Take) -> Seconds:
+        return self.seconds(self.update(pieces), take)
+
+
+def _kind(place: Place) -> tuple[bool, bool]:
+    return place.index == 0, place.index == place.layers - 1
+
+
+def duration(priced: Priced) -> Seconds:
+    """An operator as it runs."""
+    return priced.exchange[1] if priced.plan is None else _ran(priced)
+
+
+def _ran(priced: Priced) -> Seconds:
+    assert priced.run is not None, "a kernel has run"
+    return priced.run.makespan
+
+
+def _limit(side: int) -> Take:
+    known: dict[int, Seconds] = {}
+
+    def take(priced: Priced) -> Seconds:
+        if priced.plan is None:
+            return priced.exchange[1]
+        if id(priced) not in known:
+            known[id(priced)] = bounds(priced.kernel)[side]
+        return known[id(priced)]
+
+    return take
+
+
+def training_pass(prices: Prices) -> Pass:
+    """The step: lines of the busiest pipeline rank, and what of communication nothing hides."""
+    run = TrainingRun(prices)
+    played = run.play(duration)
+    slowest = max(range(len(run.ranks)), key=lambda rank: played.busy[rank])
+    lines = list(_lines(run, run.ranks[slowest]))
+    tokens = prices.scenario.batch * run.sequence
+    flops = flops_per_token(run.model, run.sequence, "megatron") * tokens
+    hardware = hardware_flops_per_token(run.model, run.sequence, run.plan.recompute)
+    low, high = (run.play(_limit(side)).makespan for side in (0, 1))
+    return Pass(
+        phase="train",
+        weight=1.0,
+        lines=tuple(lines),
+        latency=played.makespan,
+        bounds=Bounds(lower=low, upper=high),
+        events=0,
+        demand=Demand(flops=flops),
+        waits=(
+            ("pipeline bubble", "waiting", played.bubble),
+            ("stage.send", "link", played.exposed_send),
+            ("gradients and weights", "link", played.exposed_collectives),
+        ),
+        hardware_flops=hardware * tokens,
+    )
+
+
+def _lines(run: TrainingRun, pieces: list[Piece]) -> Iterator[Line]:
+    """Operators of one rank over all micro-batches, and its update."""
+    for piece in pieces:
+        for done, count in piece.passes:
+            for ops in (done.forward, done.recomputed, done.dgrad, done.wgrad):
+                for op in ops:
+                    if inside(op.name, run.prices.scenario.stack.fused):
+                        continue
+                    priced = run.prices[op]
+                    many = count * run.micro_batches
+                    yield Line(priced=priced, count=many, time=duration(priced))
+    for op in run.update(pieces):
+        priced = run.prices[op]
+        yield Line(priced=priced, count=1, time=duration(priced))
