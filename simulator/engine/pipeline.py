@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, field, fields
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
 from simulator.errors import Fault, InputError, SpecError
-from simulator.policies.pipeline import PipelineOrder, Work, WorkKind
+from simulator.policies.pipeline import Lane, PipelineOrder, WorkKind, lay_out
 from simulator.units import Seconds
 
 Rhythm = Literal["step", "micro_batch"]
@@ -139,29 +139,28 @@ def run_pipeline(
     sends = [send] * stages if isinstance(send, (int, float)) else list(send)
     updates = [optimizer] * stages if isinstance(optimizer, (int, float)) else list(optimizer)
     _check(times, sends, latency, updates)
-    program = _program(order, stages, micro_batches, len(times[0]))
-    sending = stages > 1 and (latency > 0 or any(sends))
-    collectives = any(piece.gather or piece.reduce for stage in times for piece in stage)
-
-    def play(sending: bool, collectives: bool, spans: list[Span] | None = None) -> Seconds:
-        return _Play(
-            times=times,
-            program=program,
-            micro_batches=micro_batches,
-            sends=sends if sending else [0.0] * stages,
-            latency=latency if sending else 0.0,
-            blocking=not overlap_send,
-            collectives=collectives,
-            beside=overlap_collectives,
-            gather_each=gather == "micro_batch",
-            reduce_each=reduce == "micro_batch",
-            spans=spans,
-        ).run()
-
+    program = lay_out(order, stages, micro_batches, len(times[0]))
     spans: list[Span] | None = [] if record else None
-    full = play(sending, collectives, spans)
-    sent = play(sending, False) if collectives else full
-    bare = play(False, False) if sending else sent
+    play = _Play(
+        times=times,
+        program=program,
+        micro_batches=micro_batches,
+        sends=sends,
+        latency=latency,
+        blocking=not overlap_send,
+        collectives=any(piece.gather or piece.reduce for stage in times for piece in stage),
+        beside=overlap_collectives,
+        gather_each=gather == "micro_batch",
+        reduce_each=reduce == "micro_batch",
+        spans=spans,
+    )
+    full = sent = play.run()
+    if play.collectives:
+        play = replace(play, collectives=False, spans=None)
+        sent = play.run()
+    bare = sent
+    if stages > 1 and (latency or any(sends)):
+        bare = replace(play, sends=[0.0] * stages, latency=0.0, spans=None).run()
     if spans is not None:
         spans += (
             Span(stage, "optimizer", -1, -1, full, full + update)
@@ -191,7 +190,7 @@ class _Play:
     """One pass through the graph."""
 
     times: Sequence[Sequence[PieceTimes]]
-    program: Sequence[_Lane]
+    program: Sequence[Lane]
     micro_batches: int
     sends: Sequence[Seconds]
     latency: Seconds
@@ -234,8 +233,9 @@ class _Play:
     def _stage(self, stage: int) -> Iterator[int]:
         """Work through the order of one stage; yields how much is done whenever it must wait."""
         steps = self._steps(stage)
-        sends, latency, blocking = self._out(stage), self.latency, self.blocking
-        sending = latency > 0 or any(sends)
+        sends = self.sends[stage], self.sends[stage - 1]  # To the next stage, to the one before.
+        latency, blocking = self.latency, self.blocking
+        sending = len(self.times) > 1 and (latency > 0 or any(sends))
         collectives = _Collectives(self, stage) if self.collectives else None
         spans = self.spans
         links = [0.0, 0.0]
@@ -268,32 +268,20 @@ class _Play:
             outbox[batch] = end
         self._ends[stage] = free if collectives is None else collectives.close(free)
 
-    def _out(self, stage: int) -> tuple[Seconds, Seconds]:
-        """How long sends take to the next stage and to the one before."""
-        return self.sends[stage], self.sends[stage - 1]
-
     def _steps(self, stage: int) -> dict[WorkKind, list[_Step]]:
         """By kind and piece: how long, what it waits for, whom it tells, and over which link."""
         stages, forth, back = len(self.times), self._forth, self._back
         steps: dict[WorkKind, list[_Step]] = {
             kind: [] for kind in ("forward", "backward", "input", "weight")
         }
-        ahead, behind = (0, 1) if stages > 1 else (None, None)
         for piece, time in enumerate(self.times[stage]):
             here = piece * stages + stage
-            last = here == len(forth) - 1
             forward, inward, weights = _compute(time)
+            to, over = (forth[here + 1], 0) if here + 1 < len(forth) else (back[here], None)
             onto = back[here - 1] if here else None
-            steps["forward"].append(
-                (
-                    forward,
-                    forth[here],
-                    back[here] if last else forth[here + 1],
-                    None if last else ahead,
-                )
-            )
-            steps["backward"].append((inward + weights, back[here], onto, behind))
-            steps["input"].append((inward, back[here], onto, behind))
+            steps["forward"].append((forward, forth[here], to, over))
+            steps["backward"].append((inward + weights, back[here], onto, 1))
+            steps["input"].append((inward, back[here], onto, 1))
             # Its order puts a piece's input gradient before.
             steps["weight"].append((weights, forth[0], None, None))
         return steps
@@ -343,8 +331,8 @@ class _Collectives:
         end = max(start + duration, self._whole + part)
         self._ask(index + 1, start)
         if self._reduces(index):
-            link = self._use("reduce", piece, batch, start + part, time.reduce)
-            self._link = max(link, end + time.reduce / time.buckets)
+            last = end + time.reduce / time.buckets
+            self._use("reduce", piece, batch, start + part, time.reduce, last)
         return start, end, end
 
     def close(self, free: Seconds) -> Seconds:
@@ -372,10 +360,18 @@ class _Collectives:
         each = self._play.reduce_each and self._lane.work[index][0] in ("backward", "weight")
         return each or index in self._lane.last
 
-    def _use(self, kind: str, piece: int, batch: int, when: Seconds, duration: Seconds) -> Seconds:
-        """Take the links for ``duration`` as soon as they are free from ``when`` on."""
+    def _use(
+        self,
+        kind: str,
+        piece: int,
+        batch: int,
+        when: Seconds,
+        duration: Seconds,
+        last: Seconds = 0.0,
+    ) -> Seconds:
+        """Take the links as soon as they are free from ``when`` on, and until ``last`` at least."""
         begin = max(self._link, when)
-        self._link = begin + duration
+        self._link = max(begin + duration, last)
         if self._play.spans is not None and duration:
             self._play.spans.append(Span(self._stage, kind, piece, batch, begin, self._link))
         return self._link
@@ -384,59 +380,6 @@ class _Collectives:
 def _compute(piece: PieceTimes) -> tuple[Seconds, Seconds, Seconds]:
     """Forward, backward up to the input's gradient, and the weights' gradients."""
     return piece.forward, piece.recompute + piece.backward_input, piece.backward_weight
-
-
-@dataclass(frozen=True, slots=True)
-class _Lane:
-    """The order of one stage."""
-
-    work: tuple[Work, ...]
-    first: frozenset[int]
-    """Where the pieces' first forwards stand in it."""
-    last: frozenset[int]
-    """Where the pieces' gradients are complete."""
-
-
-@lru_cache(maxsize=32)
-def _program(
-    order: PipelineOrder, stages: int, micro_batches: int, pieces: int
-) -> tuple[_Lane, ...]:
-    """The work of every stage. Raises InputError where a stage has too much or too little."""
-    each = {(piece, batch) for piece in range(pieces) for batch in range(micro_batches)}
-    lanes = []
-    for stage in range(stages):
-        work = tuple(order(stages, stage, micro_batches, pieces))
-        if not _complete(work, each):
-            raise InputError(
-                f"the order of the pipeline leaves work undone: stage {stage} must do each of "
-                f"{len(each)} forwards and backwards (or input and weight) once, in this order"
-            )
-        places = list(enumerate(work))
-        first = {piece: at for at, (kind, piece, _) in reversed(places) if kind == "forward"}
-        last = {piece: at for at, (kind, piece, _) in places if kind in ("backward", "weight")}
-        lanes.append(_Lane(work, frozenset(first.values()), frozenset(last.values())))
-    return tuple(lanes)
-
-
-def _complete(work: Sequence[Work], each: set[tuple[int, int]]) -> bool:
-    """Every forward, and every backward or input and weight, once and in this order."""
-    forth, back, weight = set[tuple[int, int]](), set[tuple[int, int]](), set[tuple[int, int]]()
-    for kind, piece, batch in work:
-        what = (piece, batch)
-        if kind == "forward":
-            forth.add(what)
-        elif kind == "weight":
-            if what not in back:
-                return False
-            weight.add(what)
-        elif what not in forth:
-            return False
-        else:
-            back.add(what)
-            if kind == "backward":
-                weight.add(what)
-    inputs = sum(item[0] == "input" for item in work)
-    return forth == back == weight == each and len(work) == 2 * len(each) + inputs
 
 
 def _check(

@@ -6,6 +6,7 @@ Knows numbers of stages, pieces and micro-batches. Never touches time, devices o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from typing import Literal, TypeAlias
@@ -100,6 +101,56 @@ def zero_bubble(stages: int, stage: int, micro_batches: int, pieces: int = 1) ->
     for index, end, weight in zip(begin, [*begin[1:], len(work)], weights, strict=False):
         order += [work[index], weight, *work[index + 1 : end]]
     return order + list(weights[micro_batches - late :])
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """The order of one stage."""
+
+    work: tuple[Work, ...]
+    first: frozenset[int]
+    """Where the pieces' first forwards stand in it."""
+    last: frozenset[int]
+    """Where the pieces' gradients are complete."""
+
+
+@lru_cache(maxsize=32)
+def lay_out(order: PipelineOrder, stages: int, micro_batches: int, pieces: int) -> tuple[Lane, ...]:
+    """The orders of all stages. Raises InputError where a stage has too much or too little."""
+    each = {(piece, batch) for piece in range(pieces) for batch in range(micro_batches)}
+    lanes = []
+    for stage in range(stages):
+        work = tuple(order(stages, stage, micro_batches, pieces))
+        if not _complete(work, each):
+            raise InputError(
+                f"the order of the pipeline leaves work undone: stage {stage} must do each of "
+                f"{len(each)} forwards and backwards (or input and weight) once, in this order"
+            )
+        places = list(enumerate(work))
+        first = {piece: at for at, (kind, piece, _) in reversed(places) if kind == "forward"}
+        last = {piece: at for at, (kind, piece, _) in places if kind in ("backward", "weight")}
+        lanes.append(Lane(work, frozenset(first.values()), frozenset(last.values())))
+    return tuple(lanes)
+
+
+def _complete(work: Sequence[Work], each: set[tuple[int, int]]) -> bool:
+    """Every forward, and every backward or input and weight, once and in this order."""
+    forth, back, weight = set[tuple[int, int]](), set[tuple[int, int]](), set[tuple[int, int]]()
+    inputs = 0
+    for kind, piece, batch in work:
+        what = (piece, batch)
+        if kind == "forward":
+            forth.add(what)
+        elif what not in (back if kind == "weight" else forth):
+            return False
+        elif kind == "weight":
+            weight.add(what)
+        else:
+            back.add(what)
+            inputs += kind == "input"
+            if kind == "backward":
+                weight.add(what)
+    return forth == back == weight == each and len(work) == 2 * len(each) + inputs
 
 
 @lru_cache(maxsize=16)
