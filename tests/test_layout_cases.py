@@ -116,11 +116,13 @@ def test_the_latent_is_whole_on_every_tensor_parallel_rank() -> None:
     deepseek = model("deepseek-v3")
     alone = kv_bytes_per_rank(deepseek, Plan(), 4096)
     assert kv_bytes_per_rank(deepseek, Plan(tp=8), 4096) == alone
-    # Eight ranks whose attention is data parallel so hold 8 times as many tokens in all; 7.7 were
+    # Where attention is data parallel, eight ranks so hold 8 times as many tokens; 7.7 were
     # measured, where the weights of attention are then whole on each rank.
-    free = 20e9
-    tokens = {plan.tp: 8 // plan.tp * free / alone for plan in (Plan(tp=8), Plan(dp=8))}
-    assert tokens[1] / tokens[8] == 8
+    each = {
+        plan.tp: plan.replicas / kv_bytes_per_rank(deepseek, plan, 4096)
+        for plan in (Plan(dp=8), Plan(tp=8))
+    }
+    assert each[1] == 8 * each[8]
     assert (
         kv_bytes_per_rank(deepseek, Plan(pp=2), 1) * 61
         == kv_bytes_per_rank(deepseek, Plan(), 1) * 31
