@@ -151,18 +151,19 @@ def traffic(
     rows, visits = np.zeros_like(pairs), np.zeros((ranks, domains), dtype=np.int64)
     dropped = 0
     for some in assignments:
-        source, of = np.divmod(np.searchsorted(ends, some.token, side="right"), parts)
-        token, expert, source = (row[of == part] for row in (some.token, some.expert, source))
-        slot = placement.serve(token, expert)
+        numbers = np.arange(some.first, some.first + some.tokens)
+        owner, of = np.divmod(np.searchsorted(ends, numbers, side="right"), parts)
+        row = some.token - some.first
+        mine = of[row] == part
+        row, expert = row[mine], some.expert[mine]
+        source, slot = owner[row], placement.serve(row + some.first, expert)
         host = placement.rank_of_slot[slot]
         counts += np.bincount(slot, minlength=slots)
         load += np.bincount(expert, minlength=placement.experts)
         pairs += np.bincount(source * ranks + host, minlength=ranks * ranks).reshape(ranks, ranks)
         dropped += some.dropped
         met = np.zeros((some.tokens, domains * size), dtype=np.bool_)
-        met[token - some.first, host] = True
-        numbers = np.arange(some.first, some.first + some.tokens)
-        owner = np.searchsorted(ends, numbers, "right") // parts
+        met[row, host] = True
         begin = np.flatnonzero(np.diff(owner, prepend=-1))
         if len(begin):
             ranked = owner[begin]

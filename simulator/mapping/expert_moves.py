@@ -170,11 +170,11 @@ def _period(layout: Layout) -> int:
 
 def _alike(layout: Layout, mover: DataMover | None) -> Layout:
     """The layout with as few rows as have all that is told of a row: the ways in which it lies in
-    lines, and the width of its index. Sources that differ in their rows alone are then one."""
+    lines, and the width of its index. Sources that differ in their rows alone are then few."""
     rows = layout.shape[0]
     few = min(rows, _period(layout))
     if mover is not None and index_width(mover, few) != index_width(mover, rows):
-        return layout
+        few = 1 << rows.bit_length() - 1  # an index as wide, and a multiple of the period
     return replace(layout, shape=(few, layout.shape[1]))
 
 

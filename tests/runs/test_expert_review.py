@@ -13,10 +13,13 @@ import pytest
 
 import simulator
 from simulator.api import make_scenario, simulate
+from simulator.mapping.descriptors import Layout
 from simulator.mapping.dispatch import Dispatch
+from simulator.mapping.expert_moves import expert_moves
 from simulator.mapping.placement import memory_use
 from simulator.ops.exchange import Exchange
 from simulator.result import ExpertPhase, ExpertUse, Result
+from simulator.specs.load import load_hardware
 from simulator.specs.plan import Plan
 from simulator.specs.workload import MoE
 
@@ -160,3 +163,19 @@ def test_examples_in_docstrings_hold() -> None:
     failed = {name: doctest.testmod(importlib.import_module(name)).failed for name in _examples()}
     assert len(failed) > 20
     assert {name: count for name, count in failed.items() if count} == {}
+
+
+def test_sources_with_as_wide_an_index_gather_alike() -> None:
+    """From 65,536 rows on an index has 32 bits, of which one descriptor names half as many."""
+    mover = load_hardware("mi455x").data_mover
+    made = {
+        rows: expert_moves([64, 0, 1, 17], Layout.of((rows, 96), bits=8), mover, columns=64)
+        for rows in (40_000, 65_535, 65_536, 200_000)
+    }
+    narrow, short, wide, long = (
+        (found.descriptors.tolist(), found.requests.tolist(), found.rows, found.slot)
+        for found in made.values()
+    )
+    assert narrow == short
+    assert wide == long
+    assert narrow[0][0] * 2 == wide[0][0]
