@@ -114,7 +114,7 @@ def test_an_exchange_reads_and_writes_what_leaves_its_domain_too() -> None:
 def test_numbers_of_links_that_change_the_time_are_said_to_have_a_say(
     device: str, path: str, value: str
 ) -> None:
-    plain, changed = run(device=device), run(f"{path}={value}", device=device)
+    plain, changed = run(device=device), run(f"hardware.{path}={value}", device=device)
     assert plain.latency != changed.latency
     assert not [text for text in changed.warnings if path in text]
     assert [basis for basis in changed.provenance.numbers if basis.path.endswith(path)]
