@@ -144,6 +144,12 @@ def make_scenario(
         "recompute": recompute,
     }  # fmt: skip
     chosen = [Override(name, str(value)) for name, value in degrees.items() if value is not None]
+    twice = {one.path for one in chosen} & {one.path for one in parts["plan"]}
+    if twice:
+        said = "is set, but given on its own too", "keep one of them"
+        faults.append(
+            SpecError([Fault("--set", None, f"plan.{name}", *said) for name in sorted(twice)])
+        )
     plan = attempt(lambda: with_overrides(Plan(), (*chosen, *parts["plan"])))
     if model is not None and dtype is not None:
         base = model
@@ -291,10 +297,11 @@ class _Options:
         if key in self.values:
             self.fault(place, key, "is given twice", "keep one of them")
         elif key in _COUNTS:
-            if value.isascii() and value.isdigit():
+            if value.isascii() and value.isdigit() and len(value) <= 40:
                 self.values[key] = int(value)
             else:
-                self.fault(place, key, f"{value!r} is not a whole number", f"like {key}=32")
+                found = f"{value[:40]!r} is not a whole number of at most 40 digits"
+                self.fault(place, key, found, f"like {key}=32")
         elif key in _TEXTS:
             self.values[key] = value
         else:

@@ -9,8 +9,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from simulator.errors import CapacityError
+from simulator.errors import CapacityError, SpecError
 from simulator.mapping.held import inference_weights, kv_bytes_per_rank
+from simulator.mapping.legality import plan_faults
 from simulator.mapping.training_memory import training_memory
 from simulator.models.arithmetic import kv_bytes_at, weight_bytes
 from simulator.models.graph_parts import operand_format
@@ -185,11 +186,20 @@ def _expert_parallel(scenario: Scenario) -> Iterator[str]:
         return
     counts = {layer.ffn.experts for layer in model.layers() if isinstance(layer.ffn, MoE)}
     for ep in range(plan.ep + 1, min(counts, default=0) + 1):
-        if all((count + plan.redundant_experts) % ep == 0 for count in counts):
-            use = memory_use(replace(scenario, plan=replace(plan, ep=ep)))
-            if use.total <= use.capacity:
-                yield f"--ep {ep} fits, with {_gb(use.total)} on each"
-                return
+        if any((count + plan.redundant_experts) % ep for count in counts):
+            continue
+        wider = replace(plan, ep=ep)
+        if plan_faults(
+            model, wider, phase=scenario.phase, batch=scenario.batch, sequence=scenario.input
+        ):
+            continue
+        try:
+            use = memory_use(replace(scenario, plan=wider))
+        except SpecError:  # such as a batch too small to be halved on so many ranks
+            continue
+        if use.total <= use.capacity:
+            yield f"--ep {ep} fits, with {_gb(use.total)} on each"
+            return
 
 
 def _largest_batch(scenario: Scenario, use: MemoryUse) -> int:

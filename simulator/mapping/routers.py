@@ -150,7 +150,8 @@ def _scores(logits: NDArray[np.floating], router: Router) -> Floats:
 
 
 def _softmax(logits: NDArray[np.floating]) -> Floats:
-    powers = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
+    with np.errstate(over="ignore"):  # logits that far apart: the smaller has no weight at all
+        powers = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 

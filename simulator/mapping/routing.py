@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.errors import InputError
+from simulator.errors import Fault, InputError, SpecError
 from simulator.mapping.distributions import Sampler, chances, distinct, shares
 from simulator.mapping.routers import Assignment, capacity, expert_choice, token_choice, within
 from simulator.specs.recorded import read_histogram, read_logits, read_trace
@@ -99,14 +99,18 @@ def expert_counts(
     return counts
 
 
-def notes(moe: MoE, tokens: int, *, layer: int = 0) -> Iterator[str]:
+def notes(moe: MoE, tokens: int, *, layer: int = 0, layers: int | None = None) -> Iterator[str]:
     """What a reader should know of how ``tokens`` of a layer are routed from a file.
 
-    Raises as ``draw`` does.
+    ``layers`` is the number of MoE layers of the model. Raises as ``draw`` does.
     """
     routing = _checked(moe)
     if routing.file is None:
         return
+    read = {"histogram": read_histogram, "trace": read_trace, "logits": read_logits}[routing.form]
+    recorded = len(read(routing.file, moe.experts, moe.top_k))
+    if layers is not None and recorded > layers:
+        yield f"{routing.file} has {recorded:,} layers, the model {layers:,}; the first are used"
     if routing.form == "histogram":
         loads = read_histogram(routing.file, moe.experts, moe.top_k)
         load = loads[layer % len(loads)]
@@ -117,8 +121,8 @@ def notes(moe: MoE, tokens: int, *, layer: int = 0) -> Iterator[str]:
             )
         return
     if routing.form == "trace":
-        layers = read_trace(routing.file, moe.experts, moe.top_k)
-        known = len(layers[layer % len(layers)].experts)
+        traced = read_trace(routing.file, moe.experts, moe.top_k)
+        known = len(traced[layer % len(traced)].experts)
     else:
         known = read_logits(routing.file, moe.experts, moe.top_k).shape[1]
     if tokens > known:
@@ -190,7 +194,11 @@ def _load_sampler(loads: bytes, top_k: int) -> Sampler:
 
 def _histogram(moe: MoE, routing: Routing, rng: np.random.Generator, layer: int) -> Stretch:
     loads = read_histogram(routing.file or "", moe.experts, moe.top_k)
-    sampler = _load_sampler(loads[layer % len(loads)].tobytes(), moe.top_k)
+    at = layer % len(loads)
+    try:
+        sampler = _load_sampler(loads[at].tobytes(), moe.top_k)
+    except InputError as error:
+        raise SpecError([Fault(routing.file or "", None, f"layer {at}", str(error))]) from None
     return _alike(moe, lambda _, some: sampler.draw(rng.random((some, sampler.left))))
 
 

@@ -40,6 +40,7 @@ from simulator.runs.passes import Pass, one_device
 from simulator.runs.prices import Prices
 from simulator.runs.provenance import numbers_behind, weakest
 from simulator.runs.training import training_pass
+from simulator.specs.plan import Plan
 from simulator.specs.scenario import Scenario
 from simulator.specs.workload import Model, MoE, Transformer
 from simulator.units import Seconds
@@ -327,8 +328,19 @@ def _without_effect(scenario: Scenario, behind: tuple[Basis, ...]) -> Iterator[s
         for entry in spec.provenance:
             if entry.source == "--set" and f"{spec.name}.{entry.path}" not in used:
                 yield f"{entry.path} was set, but has no say in this run"
+    idle = {"name"}
+    if scenario.plan.ep == 1:
+        idle.add("placement")
+    if scenario.plan.ep <= scenario.plan.tp:
+        idle |= {"exchange", "dispatch", "combine"}  # rows go nowhere, or partial sums alone
+    if not scenario.has_experts:
+        idle |= {"expert_order", "descriptors"}
+    for name in sorted(idle):
+        if getattr(scenario.plan, name) != getattr(_DEFAULT, name):
+            yield f"plan.{name} was set, but has no say in this run"
 
 
+_DEFAULT = Plan()
 _NARROW = re.compile(r"(?i)\b(nv|mx)?fp[48]|\bint[48]\b")
 """What names of quantised checkpoints carry."""
 
@@ -350,10 +362,13 @@ def _warnings(scenario: Scenario) -> Iterator[str]:
                 f"the name says {said[0]}, but the file states no quantisation; its weights are "
                 f"taken as {_stored_format(model)}: --dtype changes that"
             )
-        nets = dict.fromkeys(layer.ffn for layer in model.layers() if isinstance(layer.ffn, MoE))
+        nets = [layer.ffn for layer in model.layers() if isinstance(layer.ffn, MoE)]
         tokens = {step.tokens for _, _, step in _steps(scenario)}
         yield from dict.fromkeys(
-            note for net in nets for some in sorted(tokens) for note in notes(net, some)
+            note
+            for some in sorted(tokens)
+            for number, net in enumerate(nets)
+            for note in notes(net, some, layer=number, layers=len(nets))
         )
     else:
         yield "text encoders and the image decoder are not included"

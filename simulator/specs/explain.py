@@ -87,7 +87,11 @@ def _beyond(value: Any, text: str, limit: dict[str, Any], fix: str) -> Told:
     """What is wrong with a number outside its limits."""
     most = limit.get("le", LARGEST)
     if value > most:
-        return f"{text} is too large", f"it is a share, at most {most:g}" if most == 1 else fix
+        if most == 1:
+            fix = f"it is a share, at most {most:g}"
+        elif isinstance(most, int) and most < 10**9:
+            fix = f"it is at most {most:,}"
+        return f"{text} is too large", fix
     if value > 0:
         return f"{text} is too small", fix
     least = "zero or more" if limit["ge"] == 0 else "more than zero"

@@ -88,13 +88,16 @@ def split_overrides(
     faults: list[Fault] = []
     for override in overrides:
         prefix, _, rest = override.path.partition(".")
-        if prefix in shapes and rest:
-            parts[prefix].append(Override(rest, override.value))
-            continue
         steps = override.path.split(".")
         owners = [prefix for prefix, shape in shapes.items() if _has_path(shape, steps)]
+        if prefix in shapes and rest:
+            owners, chosen = [prefix], Override(rest, override.value)
+        else:
+            chosen = override
         if len(owners) == 1:
-            parts[owners[0]].append(override)
+            if any(known.path == chosen.path for known in parts[owners[0]]):
+                faults.append(_HERE.fault(override.path, "is set twice", "keep one of them"))
+            parts[owners[0]].append(chosen)
         elif owners:
             found = f"is a path of {' and of '.join(owners)}"
             fix = f"write {' or '.join(f'{owner}.{override.path}' for owner in owners)}"

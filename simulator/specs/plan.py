@@ -10,11 +10,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from simulator.specs.fields import Checked, Count, Flag, Natural
+from simulator.specs.fields import Checked, Flag
 from simulator.specs.hardware import Origins
 from simulator.specs.precision import FormatName
 
 ZeroStage = Annotated[int, Field(strict=True, ge=0, le=3)]
+MOST = 1 << 20
+Degree = Annotated[int, Field(strict=True, ge=1, le=MOST)]
+Copies = Annotated[int, Field(strict=True, ge=0, le=MOST)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,25 +34,25 @@ class Plan(Checked):
     """
 
     name: str = "plan"
-    tp: Count = 1
+    tp: Degree = 1
     """Tensor parallel: heads, widths and vocabulary are split."""
-    pp: Count = 1
+    pp: Degree = 1
     """Pipeline stages: layers are split."""
-    cp: Count = 1
+    cp: Degree = 1
     """Context parallel: the tokens of a sequence are split."""
-    dp: Count | None = None
+    dp: Degree | None = None
     """Data-parallel replicas; None: as many as ``ep`` asks for."""
-    ep: Count = 1
+    ep: Degree = 1
     """Expert-parallel ranks."""
     sequence_parallel: Flag = True
     """Norms and residuals of a tensor-parallel group are split by token in training: its
     all-reduces become reduce-scatter and all-gather."""
-    virtual_stages: Count = 1
+    virtual_stages: Degree = 1
     """Pieces of the model on each pipeline stage; above 1 the schedule is interleaved."""
     pipeline: Literal["1f1b", "zero_bubble"] = "1f1b"
     """``1f1b``: one forward, one backward (PipeDream-flush, Megatron-LM). ``zero_bubble``: the
     gradients of weights are put off to fill the bubble (ZB-H1, arXiv 2401.10241)."""
-    micro_batch: Count = 1
+    micro_batch: Degree = 1
     """Sequences of one micro-batch."""
     zero: ZeroStage = 0
     """What replicas share: 1 optimizer states, 2 gradients too, 3 weights too (ZeRO, FSDP)."""
@@ -63,7 +66,7 @@ class Plan(Checked):
     or ``dynamic``: fp8 inside, bf16 for the first and last layers and the head."""
     overlap: Flag = True
     """Gradients are reduced, and weights gathered, beside the computation."""
-    redundant_experts: Natural = 0
+    redundant_experts: Copies = 0
     """Copies of experts beyond one each, in every MoE layer."""
     placement: Literal["contiguous", "round_robin", "balanced"] = "contiguous"
     """Which rank holds which expert: in order, dealt in turn, or by the loads of the layer."""

@@ -26,6 +26,8 @@ Cells = list[tuple[int | None, list[Any]]]
 """The line of each layer, where it has one, and what stands there."""
 MOST = 20
 """Faults that a message lists."""
+MOST_TOKENS = 1e15
+"""Most tokens of an expert: beyond any recording, small enough for exact sums."""
 _ROW = "write {layer: 0, token: 0, experts: [3, 5]} on each line"
 
 
@@ -86,6 +88,9 @@ def read_histogram(path: Path, experts: int, top_k: int) -> NDArray[np.float64]:
             data = json.loads(text)
         except json.JSONDecodeError as error:
             raise SpecError([Fault(name, error.lineno, "", f"is no JSON: {error.msg}")]) from None
+        except (ValueError, RecursionError):
+            found = "is no JSON of numbers: too deep, or a number too long"
+            raise SpecError([Fault(name, None, "", found)]) from None
         data = data if isinstance(data, list) else [data]
         nested = bool(data) and all(isinstance(row, list) for row in data)
         rows: Cells = [(None, row) for row in (data if nested else [data])]
@@ -105,7 +110,12 @@ def _layers_of_csv(name: str, lines: list[tuple[int, list[str]]], experts: int) 
         return [(at, list(row)) for at, row in lines]
     if not {"expert", "tokens"} <= set(head):
         fix = "name the columns expert, tokens and layer, or leave the header out"
-        _refuse(iter([Fault(name, 1, "", f"has the columns {', '.join(head)[:60]}", fix)]))
+        shown = "".join(sign if sign.isprintable() else "?" for sign in ", ".join(head)[:60])
+        _refuse(iter([Fault(name, lines[0][0], "", f"has the columns {shown}", fix)]))
+    twice = sorted({cell for cell in ("layer", "expert", "tokens") if head.count(cell) > 1})
+    if twice:
+        found = f"has the column {' and '.join(twice)} twice"
+        _refuse(iter([Fault(name, lines[0][0], "", found, "keep one of them")]))
     layers: dict[int, list[Any]] = {}
     faults = []
     for at, row in lines[1:]:
@@ -123,7 +133,7 @@ def _layers_of_csv(name: str, lines: list[tuple[int, list[str]]], experts: int) 
             counts[int(expert)] = cells.get("tokens", "")
             count = _number(counts[int(expert)])
             if count is None or count < 0:
-                found = f"found {counts[int(expert)]!r}"
+                found = f"found {counts[int(expert)]!r:.40}"
                 faults.append(Fault(name, at, "tokens", found, "write a number of tokens"))
     if not layers and not faults:
         faults.append(Fault(name, 1, "", "has no rows", "write the tokens of each expert"))
@@ -156,6 +166,8 @@ def _counts_amiss(name: str, rows: Cells, experts: int, top_k: int) -> Iterator[
                 found = f"found {row[expert]!r:.40}"
             elif count < 0:
                 found = f"{count:g} is negative"
+            elif count > MOST_TOKENS:
+                found = f"{count:g} is more than {MOST_TOKENS:g}"
             else:
                 continue
             yield Fault(name, line, f"{path}.expert {expert}", found, "write a number of tokens")
@@ -224,6 +236,11 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, Any]]:
         found = f"cannot be read as parquet: {str(error).splitlines()[0][:80]}"
         raise SpecError([Fault(str(path), None, "", found)]) from None
     wanted = [name for name in ("layer", "token", "experts", "weights") if name in frame.columns]
+    lacking = [name for name in ("layer", "token", "experts") if name not in wanted]
+    if lacking and len(frame):
+        found = ", ".join(f"{name} is missing" for name in lacking)
+        fix = "write layer, token and experts, a list, in each row"
+        raise SpecError([Fault(str(path), None, "", found, fix)])
     yield from enumerate(frame.select(wanted).iter_rows(named=True))
 
 
@@ -253,7 +270,7 @@ def _row_amiss(row: Any, experts: int, top_k: int) -> tuple[str, str]:
         if not isinstance(weights, list) or len(weights) != top_k:
             return f"weights are {weights!r:.40}", f"write {top_k}, one for each expert"
         for one in weights:
-            if type(one) not in (int, float) or not math.isfinite(one) or one < 0:
+            if type(one) not in (int, float) or not 0 <= one <= 1e300:
                 return f"a weight is {one!r:.40}", "write a number, 0 or more"
     return "", ""
 
@@ -270,13 +287,14 @@ def read_logits(path: Path, experts: int, top_k: int) -> NDArray[np.floating]:
     except (ValueError, EOFError) as error:
         found = f"is no .npy file of numbers: {str(error).splitlines()[0][:60]}"
         raise SpecError([Fault(name, None, "", found, "save one with numpy.save")]) from None
-    if not isinstance(read, np.ndarray) or read.dtype.kind not in "fiu":
-        raise SpecError([Fault(name, None, "", "holds no array of numbers")])
+    if not isinstance(read, np.ndarray) or read.dtype.kind not in "fiu" or read.itemsize > 8:
+        fix = "save one array of integers or floats of at most 64 bits"
+        raise SpecError([Fault(name, None, "", "holds no array of numbers", fix)])
     shape = " x ".join(map(str, read.shape))
     logits = read[None] if read.ndim == 2 else read
     if logits.ndim != 3 or logits.shape[2] != experts or 0 in logits.shape:
         fix = f"save (tokens, {experts}) or (layers, tokens, {experts}), with one token or more"
-        raise SpecError([Fault(name, None, "", f"is {shape}", fix)])
+        raise SpecError([Fault(name, None, "", f"is {shape or 'a single number'}", fix)])
     faults = (
         Fault(name, None, f"layer {layer}.token {token}", "a logit is not finite")
         for layer, rows in enumerate(logits)

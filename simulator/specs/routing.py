@@ -123,7 +123,7 @@ def routing_faults(moe: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     if routing.form == "lognormal" and experts and top_k and top_k <= experts:
         ratio = routing.number or 1
         if ratio > experts / top_k:
-            found = f"a fullest expert with {ratio:g} times the mean load"
+            found = f"a fullest expert with {ratio:.9g} times the mean load"
             most = math.floor(experts / top_k * 1000) / 1000
             yield "routing", found, f"with top_k {top_k} of {experts} it is at most {most:g}"
     if routing.file is not None and not Path(routing.file).is_file():

@@ -6,6 +6,7 @@ Knows specs only. A scenario that exists is complete and valid; ``simulate`` ans
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Literal
 
 from simulator.errors import Fault, SpecError
@@ -26,6 +27,8 @@ NEEDS: dict[PhaseName, tuple[str, ...]] = {
 }
 """The lengths that a phase is run with."""
 
+MOST_RANKS = 1 << 12
+"""Most expert-parallel ranks: far beyond any deployment, small enough for tables by pairs."""
 LONGEST = 1 << 27
 """Most tokens of a batch or a context: beyond any machine, small enough for exact counts."""
 
@@ -58,6 +61,7 @@ class Scenario:
     """The command line that states this scenario."""
 
     def __post_init__(self) -> None:
+        self._keep_whole("batch", "seed", "input", "output", "context")
         faults = [
             _fault(name, "is needed", f"give {name} to a {self.phase} run")
             for name in NEEDS[self.phase]
@@ -84,6 +88,20 @@ class Scenario:
         if faults:
             raise SpecError(faults)
 
+    def _keep_whole(self, *counts: str) -> None:
+        """Make whole numbers of any kind plain ones, and refuse what is none."""
+        faults = []
+        for name in counts:
+            value = getattr(self, name)
+            if value is None and name not in ("batch", "seed"):
+                continue
+            if isinstance(value, bool) or not isinstance(value, Integral):
+                faults.append(_fault(name, f"found {value!r:.40}", "write a whole number"))
+            else:
+                object.__setattr__(self, name, int(value))
+        if faults:
+            raise SpecError(faults)
+
     @property
     def has_experts(self) -> bool:
         """Whether some layer of the model routes tokens to experts."""
@@ -97,6 +115,13 @@ class Scenario:
         if plan.ep > 1 and not self.has_experts:
             fix = "leave ep out, or take a model with experts"
             faults.append(_fault("ep", f"{self.model.name} has no experts to spread", fix))
+        if plan.redundant_experts and not self.has_experts:
+            found = f"{self.model.name} has no experts to copy"
+            fix = "leave redundant_experts out, or take a model with experts"
+            faults.append(_fault("plan.redundant_experts", found, fix))
+        if plan.ep > MOST_RANKS:
+            found = f"{plan.ep:,} ranks, each of which may send to each"
+            faults.append(_fault("ep", found, f"at most {MOST_RANKS:,}"))
         if plan.schedule == "two_batch" and self.batch < 2 * plan.ep:
             found = f"a batch of {self.batch} leaves no two sequences to each of {plan.ep} ranks"
             fix = f"a batch of {2 * plan.ep} or more, or another schedule"

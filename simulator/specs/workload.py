@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from pydantic import Field
+
 from simulator.specs.fields import BY_KIND, Amount, Checked, Count, Flag, Natural, Some
 from simulator.specs.frozen import FrozenMap
 from simulator.specs.hardware import Basis, Origins
@@ -100,7 +102,7 @@ class MoE(Checked):
     """A mixture-of-experts feed-forward network."""
 
     kind: Literal["moe"] = "moe"
-    experts: Count
+    experts: Annotated[int, Field(strict=True, ge=1, le=1 << 20)]
     top_k: Count
     width: Count
     """Hidden width of one routed expert (one half of a gated pair)."""
