@@ -119,13 +119,14 @@ def layer_runs(model: Transformer) -> tuple[tuple[Layer, int], ...]:
 def in_flight(plan: Plan, rank: int, micro_batches: int | None = None) -> tuple[int, ...]:
     """Micro-batches whose activations a pipeline rank keeps at its peak, for each of its pieces.
 
-    1F1B and ZB-H1: pp - rank. Interleaved: the first (v - 1) pp + 2 (pp - rank - 1) + 1 passes in
-    Megatron-LM's order (pp micro-batches of a piece, then of the next): pp v + pp - 1 on the first
-    rank, which is its layers times 1 + (pp - 1) / (pp v).
+    1F1B: pp - rank. ZB-H1: pp, of which ``rank`` wait for the gradients of their weights (arXiv
+    2401.10241, section 2.3); they count whole. Interleaved: the first (v - 1) pp + 2 (pp - rank -
+    1) + 1 passes in Megatron-LM's order (pp micro-batches of a piece, then of the next): pp v +
+    pp - 1 on the first rank, which is its layers times 1 + (pp - 1) / (pp v).
     """
     pp, pieces = plan.pp, plan.virtual_stages
     if pieces == 1:
-        passes = pp - rank
+        passes = pp if plan.pipeline == "zero_bubble" else pp - rank
         return (passes if micro_batches is None else min(passes, micro_batches),)
     passes = (pieces - 1) * pp + 2 * (pp - rank - 1) + 1
     if micro_batches is not None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from simulator.mapping.activations import head_saved, layer_saved, stream_bytes
-from simulator.mapping.held import by_rank, cut, ends_held, expert_parts, is_routed, layer_held
+from simulator.mapping.held import by_rank, cut, ends_held, is_routed, layer_held
 from simulator.mapping.stages import Stage, in_flight
 from simulator.mapping.training_states import ADAM, LAYOUTS, WORKING, model_states
 from simulator.models.recipes import RECIPES, Place, in_recipe
@@ -96,7 +96,7 @@ class _Ledger:
         self.known: dict[tuple[Layer, str | None], _Layer] = {}
         self.stream = stream_bytes(self.part, plan)
         self.group = plan.cp * plan.replicas
-        self.peers = plan.tp * self.group // (plan.ep * expert_parts(plan))
+        self.peers = plan.tp * self.group // max(plan.tp, plan.ep)
 
     def parts(self, pieces: Sequence[Stage], flights: Sequence[int]) -> Iterator[MemoryPart]:
         """What the rank with those pieces holds, with so many micro-batches of each in flight."""
