@@ -240,8 +240,3 @@ class _Group:
             late = self.near + self.far
             return self.way("direct over a peer", late, op.message, op.message, one.inside)
         return self.way("direct", self.far, 0.0, op.message)
-
-
-def untouched(ops: Mapping[str, Collective], before: Target, after: Target) -> tuple[str, ...]:
-    """Names of the collectives that take the same time over both targets' links."""
-    return tuple(name for name, op in ops.items() if fastest(op, before) == fastest(op, after))

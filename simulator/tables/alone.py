@@ -5,7 +5,7 @@ Knows operators, models, fits and stacks. Never touches a clock or files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -126,6 +126,17 @@ def collective(op: Collective, target: Target) -> tuple[Way, Alone | None]:
     if fitted.way != way.algorithm:
         way = next((one for one in ways(op, target) if one.algorithm == fitted.way), way)
     return way.held(fitted.way, fitted.seconds, fitted.parts["latency"]), fitted
+
+
+def untouched(ops: Iterable[Collective], before: Target, after: Target) -> tuple[str, ...]:
+    """Collectives that take as long over ``after``'s links as over ``before``'s, each kind once:
+    what a change of the system has no effect on, in words."""
+    same = {
+        f"{op.algorithm} among {op.ranks} ranks, {op.stride} apart": None
+        for op in ops
+        if collective(op, before)[0].seconds == collective(op, after)[0].seconds
+    }
+    return tuple(same)
 
 
 def merges(form: str, target: Target) -> bool:
