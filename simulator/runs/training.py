@@ -72,7 +72,7 @@ class TrainingRun:
         ]
         once = self.plan.replicas * self.plan.micro_batch
         self.micro_batches = scenario.batch // once
-        self._gap = scenario.stack.launch.gap
+        self.gap = scenario.stack.launch.gap
 
     def _piece(self, stage: Stage) -> Piece:
         step, part = self.step, self.part
@@ -134,7 +134,7 @@ class TrainingRun:
     def seconds(self, ops: Iterable[Op], take: Take) -> Seconds:
         """Operators of one stream, one after another, with the gaps between them."""
         fused = self.prices.scenario.stack.fused
-        return sum(take(self.prices[op]) + self._gap for op in ops if not inside(op.name, fused))
+        return sum(take(self.prices[op]) + self.gap for op in ops if not inside(op.name, fused))
 
     def play(self, take: Take, *, record: bool = False) -> PipelineRun:
         """The step with each operator taking as long as ``take`` says."""
@@ -269,6 +269,8 @@ def training_pass(prices: Prices) -> Pass:
     lines = list(_lines(run, run.ranks[slowest]))
     tokens = prices.scenario.batch * run.sequence
     flops = flops_per_token(run.model, run.sequence, "megatron") * tokens
+    busy = sum(line.count * (line.time + run.gap) for line in lines)
+    bubble = played.makespan - busy - played.exposed_send - played.exposed_collectives
     hardware = hardware_flops_per_token(run.model, run.sequence, run.plan.recompute)
     low, high = (run.play(_limit(side)).makespan for side in (0, 1))
     return Pass(
@@ -280,9 +282,9 @@ def training_pass(prices: Prices) -> Pass:
         events=0,
         demand=Demand(flops=flops),
         waits=(
-            ("pipeline bubble", "waiting", played.bubble),
             ("stage.send", "link", played.exposed_send),
             ("gradients and weights", "link", played.exposed_collectives),
+            ("pipeline bubble", "waiting", max(0.0, bubble)),
         ),
         hardware_flops=hardware * tokens,
     )
