@@ -63,8 +63,10 @@ def numbers_behind(
         ]
     if scenario.plan.ep > 1:
         of_stack.append("exchange_units")
+    devices = scenario.plan.devices
+    if devices > 1:
         ways = ["scale_up" if hardware.scale_up else "host"]
-        if links_of(scenario.plan.ep, Target(accelerator=hardware, stack=stack)).islands[0] > 1:
+        if links_of(devices, Target(accelerator=hardware, stack=stack)).islands[0] > 1:
             ways.append("scale_out" if hardware.scale_out else "host")
         used += [f"{link}.{name}" for link in ways for name in _LINK]
     if dram.achieved is None:
@@ -101,7 +103,7 @@ def _fit_behind(known: Alone) -> Basis:
 _CACHE = ("capacity", "bandwidth", "per_clock")
 _UNPRICED = ("data_mover.latency", "data_mover.depth")
 """What no run asks of a data mover: the fitted times contain it."""
-_LINK = ("kind", "bandwidth", "links", "achieved", "latency", "peers", "shared")
+_LINK = ("kind", "bandwidth", "achieved", "latency", "peers", "shared", "topology", "lost")
 
 
 MATTERS = 0.05

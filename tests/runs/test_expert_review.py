@@ -109,7 +109,7 @@ def test_an_exchange_reads_and_writes_what_leaves_its_domain_too() -> None:
 
 @pytest.mark.parametrize(
     ("device", "path", "value"),
-    [("mi300x", "scale_up.links", "3"), ("h100-pcie", "scale_up.shared", "0.2")],
+    [("mi300x", "scale_up.lost", "3"), ("h100-pcie", "scale_up.shared", "0.2")],
 )
 def test_numbers_of_links_that_change_the_time_are_said_to_have_a_say(
     device: str, path: str, value: str
