@@ -122,6 +122,11 @@ def _expert_faults(model: Transformer, layers: Iterable[Layer], plan: Plan) -> I
         return
     copies = plan.redundant_experts
     for experts in counts:
+        most = experts * (plan.ep - 1)
+        if copies > most:
+            found = f"{copies} copies of {experts} experts on {plan.ep} ranks"
+            fix = f"at most {most}, so that no rank has an expert twice"
+            yield _fault("redundant_experts", found, fix)
         if (experts + copies) % plan.ep:
             slots = math.ceil((experts + copies) / plan.ep) * plan.ep
             more = f" and {copies} redundant" if copies else ""
@@ -132,6 +137,10 @@ def _expert_faults(model: Transformer, layers: Iterable[Layer], plan: Plan) -> I
                 f"{slots // plan.ep}, or ep is one of "
                 f"{_near(_divisors(experts + copies), plan.ep)}",
             )
+        elif copies > experts * (plan.ep - 1):
+            found = f"{copies} copies of {experts} experts on {plan.ep} ranks repeat some on a rank"
+            fix = f"at most {experts * (plan.ep - 1)}, one of each expert on each other rank"
+            yield _fault("redundant_experts", found, fix)
     if plan.tp % plan.ep and plan.ep % plan.tp:
         found = f"ep {plan.ep} neither divides tp {plan.tp} nor is a multiple of it"
         valid = [*_divisors(plan.tp), *range(2 * plan.tp, 2 * plan.ep + plan.tp, plan.tp)]

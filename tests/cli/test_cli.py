@@ -204,7 +204,7 @@ def test_what_does_not_fit_exits_3_with_the_shortfall_and_what_would(tilecast) -
         ("run llama-3.1-8b --on h100 --set compute.clok=2.4GHz", "compute.clock"),
         ("run llama-3.1-8b --on h100 --set memory.hbm3.bandwidth", "="),
         ("run llama-3.1-8b --on h100 --phase denoise", "denoise"),
-        ("run llama-3.1-8b --on h100 --phase train", "train"),
+        ("run llama-3.1-8b --on h100 --phase serve", "serve"),
         ("run llama-3.1-8b --on /nowhere.yaml", "/nowhere.yaml"),
         ("run /nowhere/config.json --on h100", "/nowhere/config.json"),
         ("run llama-3.1-8b --on h100 --json /nowhere/x.json", "/nowhere/x.json"),
