@@ -17,7 +17,7 @@ from simulator.mapping.experts import ExpertPlacement, place
 from simulator.mapping.routing import draw
 from simulator.specs.plan import Plan
 from simulator.specs.routing import parse_routing
-from simulator.specs.workload import Model, MoE, Transformer
+from simulator.specs.workload import MoE
 
 Ints = NDArray[np.int64]
 
@@ -33,14 +33,6 @@ class Share:
     slots: int
     """Slots of all ranks."""
     volume: Volume | None = None
-
-
-def check_plan(model: Model, plan: Plan) -> None:
-    """Raise InputError where the experts of some layer do not divide over the plan's ranks."""
-    if (plan.ep == 1 and not plan.redundant_experts) or not isinstance(model, Transformer):
-        return
-    for experts in sorted({net.ffn.experts for net in model.layers() if isinstance(net.ffn, MoE)}):
-        place(experts, plan.ep, redundant=plan.redundant_experts)
 
 
 Even = Literal["nothing", "volumes", "all"]

@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.errors import InputError
-from simulator.mapping.dispatch import Dispatch, Share, check_plan
+from simulator.mapping.dispatch import Dispatch, Share
 from simulator.mapping.routing import expected_distinct_experts, expert_counts
-from simulator.models.load import load_workload
 from simulator.specs.plan import Plan
 from simulator.specs.workload import MoE, Router
 
@@ -192,18 +190,3 @@ def test_a_share_is_that_of_the_rank() -> None:
     shares = one.routed(NET, 0).shares()
     assert [one.share(NET, 0, rank) for rank in range(4)] == list(shares)
     assert isinstance(shares[0], Share)
-
-
-def test_a_plan_is_checked_against_every_layer_of_experts() -> None:
-    mixtral = load_workload("mixtral-8x7b")
-    for plan in (Plan(), Plan(ep=2), Plan(ep=3, redundant_experts=1), Plan(ep=8)):
-        check_plan(mixtral, plan)
-    check_plan(load_workload("llama-3.1-8b"), Plan(ep=3))
-    with pytest.raises(InputError, match="8 experts do not divide by 3 ranks") as fault:
-        check_plan(mixtral, Plan(ep=3))
-    assert "1 redundant copies make 9 = 3 x 3" in str(fault.value)
-    assert "ranks that divide 8: 2, 4, 8" in str(fault.value)
-    with pytest.raises(InputError, match="8 of which would have none"):
-        check_plan(mixtral, Plan(ep=16))
-    with pytest.raises(InputError, match="at most 0 leave each rank distinct experts"):
-        check_plan(mixtral, Plan(redundant_experts=2))
