@@ -333,8 +333,12 @@ def _without_effect(scenario: Scenario, behind: tuple[Basis, ...]) -> Iterator[s
         idle.add("placement")
     if scenario.plan.ep <= scenario.plan.tp:
         idle |= {"exchange", "dispatch", "combine"}  # rows go nowhere, or partial sums alone
+    if not scenario.has_experts or scenario.hardware.data_mover is None:
+        idle.add("descriptors")
     if not scenario.has_experts:
-        idle |= {"expert_order", "descriptors"}
+        idle.add("expert_order")
+    if scenario.phase == "train":
+        idle |= {"placement", "schedule", "exchange", "descriptors", "expert_order"}
     for name in sorted(idle):
         if getattr(scenario.plan, name) != getattr(_DEFAULT, name):
             yield f"plan.{name} was set, but has no say in this run"

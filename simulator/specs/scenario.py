@@ -122,13 +122,22 @@ class Scenario:
         if plan.ep > MOST_RANKS:
             found = f"{plan.ep:,} ranks, each of which may send to each"
             faults.append(_fault("ep", found, f"at most {MOST_RANKS:,}"))
-        if plan.schedule == "two_batch" and self.batch < 2 * plan.ep:
-            found = f"a batch of {self.batch} leaves no two sequences to each of {plan.ep} ranks"
-            fix = f"a batch of {2 * plan.ep} or more, or another schedule"
+        replicas = plan.replicas
+        if plan.schedule == "two_batch" and self.batch < 2 * replicas:
+            found = f"a batch of {self.batch} leaves no two sequences to each of {replicas} ranks"
+            fix = f"a batch of {2 * replicas} or more, or another schedule"
             faults.append(_fault("plan.schedule", found, fix))
-        if plan.ep == 1 and plan.schedule != "bulk":
-            found = f"{plan.schedule} hides exchanges, and one rank has none"
-            faults.append(_fault("plan.schedule", found, "give ep 2 or more"))
+        if plan.ep <= plan.tp and plan.schedule != "bulk":
+            few = (
+                "one rank has none"
+                if plan.tp == 1
+                else f"ep {plan.ep} has none within tp {plan.tp}"
+            )
+            found = f"{plan.schedule} hides exchanges, and {few}"
+            faults.append(_fault("plan.schedule", found, f"give ep {2 * plan.tp} or more"))
+        if plan.cp > 1 and self.phase != "train":
+            found = f"{self.phase} does not split a sequence"
+            faults.append(_fault("plan.cp", found, "leave it at 1: only training runs with cp"))
         return faults
 
 

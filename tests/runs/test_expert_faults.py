@@ -167,3 +167,31 @@ def test_what_does_not_fit_is_told_so_even_if_no_wider_plan_can_take_the_batch()
     assert "fits" not in str(error.value).replace("does not fit", "")
     with pytest.raises(CapacityError, match="--ep 8 fits"):
         run("plan.schedule=two_batch", model="deepseek-v3", ep=4, batch=16)
+
+
+@pytest.mark.parametrize("schedule", ["pipelined", "two_batch"])
+def test_a_schedule_that_hides_exchanges_is_refused_where_a_tensor_group_has_none(
+    schedule: str,
+) -> None:
+    found = refused(f"plan.schedule={schedule}", ep=2, tp=2)
+    assert "ep 2 has none within tp 2; give ep 4 or more" in found
+    assert run(f"plan.schedule={schedule}", ep=4, tp=2, batch=4).latency > 0
+
+
+def test_two_batches_need_two_sequences_on_each_replica() -> None:
+    assert "a batch of 8 or more" in refused("plan.schedule=two_batch", ep=2, dp=4, batch=4)
+
+
+def test_context_parallel_inference_is_refused() -> None:
+    assert "plan.cp: decode does not split a sequence" in refused(cp=2)
+
+
+def test_a_reading_of_descriptors_has_no_say_on_a_device_without_a_mover() -> None:
+    said = "plan.descriptors was set, but has no say in this run"
+    assert said in run("plan.descriptors=article", device="mi300x").warnings
+    assert said not in run("plan.descriptors=article", device="mi455x").warnings
+
+
+def test_training_says_what_of_the_plan_of_experts_has_no_say() -> None:
+    said = run("plan.schedule=pipelined", "plan.placement=balanced", ep=2, phase="train").warnings
+    assert {text.split()[0] for text in said} >= {"plan.placement", "plan.schedule"}
