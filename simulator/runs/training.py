@@ -29,6 +29,7 @@ from simulator.models.training import (
 from simulator.models.training_flops import hardware_flops_per_token
 from simulator.models.training_tape import LayerPass
 from simulator.ops.collective import Collective
+from simulator.ops.matmul import Matmul
 from simulator.ops.op import Demand, Op
 from simulator.policies.pipeline import PIPELINE_ORDERS
 from simulator.result import Bounds
@@ -133,8 +134,39 @@ class TrainingRun:
 
     def seconds(self, ops: Iterable[Op], take: Take) -> Seconds:
         """Operators of one stream, one after another, with the gaps between them."""
+        return sum(time + self.gap for _, time in self.exposed(ops, take))
+
+    def exposed(self, ops: Iterable[Op], take: Take) -> list[tuple[Priced, Seconds]]:
+        """The operators of a stream with the part of each that nothing hides.
+
+        Tensor-parallel gathers and scatters run beside the product that they feed or empty, one
+        rank's part after another, so that the first part and what outlasts the product stick out.
+        """
         fused = self.prices.scenario.stack.fused
-        return sum(take(self.prices[op]) + self.gap for op in ops if not inside(op.name, fused))
+        stream = [self.prices[op] for op in ops if not inside(op.name, fused)]
+        times = [self.held(priced, take) for priced in stream]
+        if not self.plan.overlap or self.plan.tp == 1:
+            return list(zip(stream, times, strict=True))
+        room = list(times)
+        for place, priced in enumerate(stream):
+            op = priced.op
+            if not isinstance(op, Collective) or op.ranks != self.plan.tp:
+                continue
+            beside = {"all_gather": place + 1, "reduce_scatter": place - 1}.get(op.algorithm, -1)
+            if 0 <= beside < len(stream) and isinstance(stream[beside].op, Matmul):
+                hidden = min(times[place] * (1 - 1 / op.ranks), room[beside])
+                room[beside] -= hidden
+                times[place] -= hidden
+        return list(zip(stream, times, strict=True))
+
+    def held(self, priced: Priced, take: Take) -> Seconds:
+        """An operator in a run of minutes: its compute at the rate that the power limit leaves."""
+        time, share = take(priced), self.prices.target.accelerator.compute.sustained
+        known = priced.known
+        if share is None or known is None or known.seconds <= 0 or priced.plan is None:
+            return time
+        compute = min(1.0, known.parts.get("compute", 0.0) / known.seconds)
+        return time * (1 + compute * (1 / share - 1))
 
     def play(self, take: Take, *, record: bool = False) -> PipelineRun:
         """The step with each operator taking as long as ``take`` says."""
@@ -294,13 +326,10 @@ def _lines(run: TrainingRun, pieces: list[Piece]) -> Iterator[Line]:
     """Operators of one rank over all micro-batches, and its update."""
     for piece in pieces:
         for done, count in piece.passes:
+            many = count * run.micro_batches
             for ops in (done.forward, done.recomputed, done.dgrad, done.wgrad):
-                for op in ops:
-                    if inside(op.name, run.prices.scenario.stack.fused):
-                        continue
-                    priced = run.prices[op]
-                    many = count * run.micro_batches
-                    yield Line(priced=priced, count=many, time=duration(priced))
+                for priced, time in run.exposed(ops, duration):
+                    yield Line(priced=priced, count=many, time=time)
     for op in run.update(pieces):
         priced = run.prices[op]
         yield Line(priced=priced, count=1, time=duration(priced))

@@ -74,6 +74,9 @@ class Compute(Checked):
     """The highest clock that the device runs at, where it is above ``clock``."""
     held_clock: Hertz | None = None
     """The clock held under sustained matrix load, where it was measured."""
+    sustained: Share | None = None
+    """Share of the matrix rate of short runs that is left in a run of minutes, under the power
+    limit; None where it was not measured, or where ``held_clock`` has it."""
     threads: Count | None = None
     """Threads that one unit holds at once, all blocks."""
     dies: Count = 1
