@@ -73,10 +73,11 @@ def placed(accelerator: Accelerator, system: System) -> Accelerator:
     """The accelerator with the links that it has in ``system``.
 
     The domain says the peers, the topology and whether a switch adds; NICs times bandwidth is the
-    link out of the domain, the accelerator's own where that has the same bandwidth. In a PCIe tree
-    a device with another scale-up link uses its link to the host. What is lost is taken off:
-    1/planes of the scale-up bandwidth for a plane, 1/links for a link to a switch, and the NICs
-    that are left are shared by their node. Raises SpecError where more is lost than there is.
+    link out of the domain, whose achieved share and latency are the accelerator's own where the
+    system states none. In a PCIe tree a device with another scale-up link uses its link to the
+    host. What is lost is taken off: 1/planes of the scale-up bandwidth for a plane, 1/links for a
+    link to a switch, and the NICs that are left are shared by their node. Raises SpecError where
+    more is lost than there is.
     """
     link, out = _joined(accelerator, system), _network(accelerator, system)
     faults = [*_lost_up(link, system), *_lost_out(accelerator, system)]
@@ -137,17 +138,19 @@ def _joined(accelerator: Accelerator, system: System) -> Link:
 
 def _network(accelerator: Accelerator, system: System) -> Link | None:
     """The link out of the domain before anything is lost."""
-    own = accelerator.scale_out
+    own, nic, count = accelerator.scale_out, system.nic, system.nics_per_accelerator
+    if nic is None and own is not None and count is not None:
+        nic = replace(own, bandwidth=own.bandwidth / own.links)
     out = own
-    if system.nic is not None:
-        total = system.nic.bandwidth * (system.nics_per_accelerator or 1)
-        if own is None or own.bandwidth != total:
-            count = max(round(system.nics_per_accelerator or 1), 1)
-            out = replace(system.nic, bandwidth=total, links=count)
-    elif own is not None and system.nics_per_accelerator is not None:
-        total = own.bandwidth / own.links * system.nics_per_accelerator
-        if own.bandwidth != total:
-            out = replace(own, bandwidth=total, links=max(round(system.nics_per_accelerator), 1))
+    if nic is not None:
+        count = 1.0 if count is None else count
+        out = replace(
+            nic,
+            bandwidth=nic.bandwidth * count,
+            links=max(round(count), 1),
+            achieved=nic.achieved or (own.achieved if own else None),
+            latency=nic.latency or (own.latency if own else None),
+        )
     if out is not None and system.network == "rails":
         out = replace(out, topology="rails")
     return out
@@ -171,11 +174,11 @@ def _lost_up(link: Link, system: System) -> list[Fault]:
     faults, planes = [], system.scale_up.planes
     if system.planes_lost >= planes:
         found = f"{system.planes_lost} of {planes} switch planes"
-        faults.append(_fault(system, "planes_lost", found, f"lose at most {planes - 1}"))
+        faults.append(_fault(system, "planes_lost", found, _most(planes)))
     ways = _ways(link)
     if system.links_lost and system.links_lost >= ways:
         found = f"{system.links_lost} of {ways} links of a device"
-        faults.append(_fault(system, "links_lost", found, f"lose at most {ways - 1}"))
+        faults.append(_fault(system, "links_lost", found, _most(ways)))
     return faults
 
 
@@ -185,6 +188,10 @@ def _lost_out(accelerator: Accelerator, system: System) -> list[Fault]:
         return []
     found = f"{system.nics_lost} of {nics:g} NICs of a node"
     return [_fault(system, "nics_lost", found, f"lose fewer than {nics:g}")]
+
+
+def _most(count: int) -> str:
+    return f"lose at most {count - 1}" if count > 1 else "leave it at 0: there is no other way"
 
 
 def _fault(system: System, path: str, found: str, fix: str) -> Fault:
