@@ -80,10 +80,11 @@ def _answer(query: Query, op: Op, target: Target) -> Alone | None:
         fit = shipped_fit(model.name)
         values = values_for(fit, part.library, target.stack)
         terms, share = _terms(op, query, target, values)
-        way = ""
+        way, measured = "", True
         if isinstance(op, Collective):
             way, terms = _collective(query, terms, target, values)
-        far = distance(fit, part.library, target)
+            measured = float(links_of(query, target).islands[0]) <= 1
+        far = distance(fit, part.library, target) if measured else "new"
         parts = {name: share * float(np.ravel(value)[0]) for name, value in terms.parts.items()}
         binds = max(parts, key=lambda name: parts[name])
         lower, upper = interval(fit, query, target, far, binds, told=False)

@@ -242,6 +242,7 @@ def test_a_group_of_many_domains_is_not_walked_rank_by_rank() -> None:
     assert small is not None
     assert large is not None
     assert small.seconds < 0.5e-3
+    assert small.distance == large.distance == "new"  # nobody measured it
     nics = 8 * 50e9 * 0.97
     assert large.seconds == pytest.approx(2 * 4e9 / nics, rel=0.15)
 
