@@ -27,7 +27,7 @@ from simulator.specs.load import (
 )
 from simulator.specs.overrides import Override
 from simulator.specs.plan import Plan
-from simulator.specs.scenario import NEEDS, Fidelity, PhaseName, Scenario
+from simulator.specs.scenario import Fidelity, PhaseName, Scenario, lengths
 from simulator.specs.stack import Stack
 from simulator.specs.workload import Model, Transformer
 from simulator.specs.yaml_read import read_tree
@@ -170,23 +170,23 @@ def make_scenario(
     if phase == "decode" and context is None:
         context = (input or 0) + (output or 0) or DEFAULT_CONTEXT
         input = output = None
-    if phase in ("prefill", "generate", "train") and input is None:
+    needed = lengths(model, cast(PhaseName, phase))
+    if "input" in needed and input is None:
         input = DEFAULT_INPUT
     broken = plan_faults(
         model, plan, phase=phase, batch=batch, sequence=None if phase == "decode" else input
     )
     if broken:
         raise SpecError(broken)
-    lengths = {"input": input, "output": output, "context": context}
-    used = NEEDS[cast(PhaseName, phase)]
+    given = {"input": input, "output": output, "context": context}
     return Scenario(
         hardware=device,
         stack=software,
         model=model,
         phase=cast(PhaseName, phase),
         batch=batch,
-        **{name: value for name, value in lengths.items() if name in used},
-        ignored=tuple(name for name, value in lengths.items() if value and name not in used),
+        **{name: value for name, value in given.items() if name in needed},
+        ignored=tuple(name for name, value in given.items() if value and name not in needed),
         plan=plan,
         fidelity=cast(Fidelity, fidelity),
         seed=seed,
@@ -197,7 +197,7 @@ def make_scenario(
             {
                 "phase": phase,
                 "batch": batch,
-                **{name: value for name, value in lengths.items() if name in used},
+                **{name: value for name, value in given.items() if name in needed},
                 "dtype": dtype,
                 "stack": None if stack is None else _name(stack),
                 **{name.replace("_", "-"): value for name, value in degrees.items()},

@@ -251,7 +251,8 @@ class ExpertUse:
     """Bytes of one copy on its way back."""
     phases: tuple[ExpertPhase, ...] = ()
     layer: int = 0
-    """The layer, counted from the first MoE layer, that ``spans`` shows: the slowest one."""
+    """The layer, counted from the first MoE layer, that ``spans`` shows: the slowest one, of those
+    behind the first, whose own stage has dense layers in it."""
     spans: tuple[Span, ...] = ()
     lost: tuple[Loss, ...] = ()
     """The latency of the balanced run, then what each step adds; the sum is this run's."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from simulator.costs.mover import MoverTimes
 from simulator.costs.target import Target
 from simulator.mapping.descriptors import index_width
 from simulator.mapping.kernel import Kernel
@@ -69,15 +70,22 @@ def _sizes(op: GroupedMatmul) -> list[int]:
 def issued(
     kernel: Kernel, op: GroupedMatmul, tiling: Tiling, target: Target, *, article: bool = False
 ) -> Kernel:
-    """The kernel whose tiles take no less than their descriptors take to issue.
+    """The kernel whose tiles take no less than their descriptors do, one after another.
+
+    A unit is given a descriptor every issue time, and holds only so many under way: where the
+    depth of its queues is known, no more than that in each latency (Little's law).
 
     In each step of its inner loop a tile needs a descriptor of weights and those of its rows:
     gathered, for the first product of the experts, as many at a time as the mover names, or all
     at once in the reading of an article on the MI500 series. A fitted time knows nothing of a
-    mover, so this comes on top. Nothing changes without a mover whose issue is known.
+    mover, so this comes on top. Nothing changes without a mover whose times are known.
     """
     mover = target.accelerator.data_mover
-    if mover is None or mover.issue is None:
+    if mover is None or mover.latency is None:
+        return kernel
+    times = MoverTimes.of(mover, target.accelerator.compute.clock, target.fill)
+    each = max(times.issue, times.latency / times.flight if times.flight else 0.0)
+    if not each:
         return kernel
     width = index_width(mover, op.tokens or op.rows)
     gathers = op.half in ("up", "gate_up") and width is not None and not article
@@ -85,9 +93,8 @@ def issued(
     heights = sum(-(-rows // tiling.rows) for rows in op.counts)
     slabs = kernel.tiles / max(1, heights * -(-op.n // tiling.columns))
     steps = -(-op.k // tiling.depth) / slabs
-    clock = target.accelerator.compute.clock * mover.queues
     classes = []
     for rows, tile in zip(_sizes(op), kernel.classes, strict=True):
-        least = (1 + -(-min(rows, tiling.rows) // named)) * steps * mover.issue / clock
+        least = (1 + -(-min(rows, tiling.rows) // named)) * steps * each
         classes.append(replace(tile, compute=max(tile.compute, least / kernel.pace)))
     return replace(kernel, classes=tuple(classes))

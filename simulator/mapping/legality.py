@@ -62,7 +62,7 @@ def plan_faults(
 
 def _model_faults(model: Model, plan: Plan) -> Iterator[Fault]:
     if not isinstance(model, Transformer):
-        for name in ("tp", "pp", "cp", "ep"):
+        for name in ("tp", "pp", "cp", "ep", "virtual_stages"):
             if getattr(plan, name) > 1:
                 fix = "leave it at 1: only data-parallel replicas run a U-Net"
                 yield _fault(name, f"{model.name} has no layers that {name} could cut", fix)

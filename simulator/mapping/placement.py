@@ -13,6 +13,7 @@ from simulator.errors import CapacityError, SpecError
 from simulator.mapping.held import inference_weights, kv_bytes_per_rank
 from simulator.mapping.legality import plan_faults
 from simulator.mapping.training_memory import training_memory
+from simulator.mapping.unet_memory import unet_training_memory
 from simulator.models.arithmetic import kv_bytes_at, weight_bytes
 from simulator.models.graph_parts import operand_format
 from simulator.result import MemoryPart, MemoryUse
@@ -33,7 +34,11 @@ def memory_use(scenario: Scenario) -> MemoryUse:
     """
     model, plan = scenario.model, scenario.plan
     if scenario.phase == "train":
-        assert isinstance(model, Transformer), "only language models are trained"
+        if isinstance(model, UNet):
+            return unet_training_memory(
+                model, plan, capacity=scenario.hardware.dram.capacity,
+                framework=scenario.stack.framework_memory,
+            )  # fmt: skip
         assert scenario.input is not None, "a training step has a sequence"
         return training_memory(
             model, plan, sequence=scenario.input, batch=scenario.batch,

@@ -14,6 +14,7 @@ from simulator.ops.backward import (
     BACKWARD,
     AttentionBackward,
     Cast,
+    ConvGradient,
     PointwiseBackward,
     grouped_input_gradient,
     grouped_weight_gradient,
@@ -22,6 +23,7 @@ from simulator.ops.backward import (
     weight_gradient,
 )
 from simulator.ops.collective import Collective, CollectiveName
+from simulator.ops.conv import Conv2d
 from simulator.ops.exchange import Exchange
 from simulator.ops.matmul import GroupedMatmul, Matmul
 from simulator.ops.op import Op
@@ -94,6 +96,10 @@ class Tape:
             turned = self._turned(op.name, op.rows, op.n, op.a)
             turned.append(("input", replace(grouped_input_gradient(op), out=self.wide)))
             self._add(op, [*turned, ("weights", grouped_weight_gradient(op, self.kept))])
+        elif isinstance(op, Conv2d):
+            back = ConvGradient(name=f"{op.name}.dgrad", forward=op, of="input", out=self.wide)
+            kept = ConvGradient(name=f"{op.name}.wgrad", forward=op, of="weights", out=self.kept)
+            self._add(op, [("input", back), ("weights", kept)])
         elif isinstance(op, Attention):
             self._add(op, [("input", AttentionBackward(name=f"{op.name}.grad", forward=op))])
         elif isinstance(op, Pointwise):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from simulator.ops.attention import Attention
+from simulator.ops.conv import Conv2d
 from simulator.ops.matmul import GroupedMatmul, Matmul
 from simulator.ops.op import Demand, Op
 from simulator.ops.pointwise import Pointwise
@@ -113,6 +114,46 @@ class AttentionBackward(Derived):
             read=queries + keys + 2 * forward.written,
             written=queries + keys,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvGradient(Derived):
+    """One gradient of a convolution, itself a convolution of as many FLOPs.
+
+    Of the input: gradients of the output under the turned filter, spread over the stride. Of the
+    filter: the input under the gradients of the output, summed over the batch. Priced in the
+    forward's time; libraries have kernels of their own for both, whose rates are not fitted.
+    """
+
+    kind: ClassVar[str] = "conv2d_gradient"
+    forward: Conv2d
+    of: Literal["input", "weights"]
+    out: str
+    """Format of the gradient."""
+
+    @property
+    def priced_as(self) -> Conv2d:
+        """The forward convolution."""
+        return self.forward
+
+    @property
+    def factor(self) -> float:
+        """The same FLOPs."""
+        return 1.0
+
+    def demand(self) -> Demand:
+        """Each of input, filter and output is read or written once; filters' are added to."""
+        op, entry = self.forward, number_format(self.out)
+        forward, operand = op.demand(), number_format(op.a)
+        result = operand.bytes(op.m * op.n)
+        if self.of == "input":
+            pixels = op.batch * op.height * op.width * op.in_channels
+            return Demand(
+                flops=forward.flops, weights=number_format(op.b).bytes(op.k * op.n), read=result,
+                written=entry.bytes(pixels),
+            )  # fmt: skip
+        kept = entry.bytes(op.k * op.n)
+        return Demand(flops=forward.flops, read=forward.read + result + kept, written=kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -188,9 +188,10 @@ def scheduled(group: Group, works: list[Ranks]) -> list[Ranks]:
     """The work of each batch as the plan's schedule lets it run.
 
     ``pipelined``: the first product of the experts begins beside the dispatch, which has some of
-    the units, and takes each expert as its rows arrive; rows are read where they land.
-    ``two_batch``: kernels lose the units and the memory bandwidth of exchanges beside them, for
-    the part of the time in which there are any.
+    the units until the product is done, and takes each expert as its rows arrive; rows are read
+    where they land.
+    ``two_batch``: kernels lose the units and the memory bandwidth of the heaviest exchange, for
+    the part of the time in which there is any beside them.
     """
     schedule = group.scenario.plan.schedule
     if schedule == "pipelined":
@@ -239,7 +240,10 @@ def _pipelined(group: Group, ranks: Ranks) -> Ranks:
 
 
 def beside(kernel: Kernel, exchange: Work, lasts: Seconds, target: Target) -> Kernel:
-    """The kernel with what an exchange leaves it of the units and of the memory's bandwidth."""
+    """The kernel with what an exchange leaves it of the units and of the memory's bandwidth.
+
+    Of the bandwidth an exchange gets at most a half, as two equal flows share a pipe.
+    """
     op = exchange.priced.op
     assert isinstance(op, Exchange), "only exchanges run beside kernels"
     taken = op.units if op.form == "ht" else 0

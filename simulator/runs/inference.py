@@ -40,6 +40,7 @@ from simulator.runs.passes import Pass, one_device
 from simulator.runs.prices import Prices
 from simulator.runs.provenance import numbers_behind, weakest
 from simulator.runs.training import training_pass
+from simulator.runs.training_unet import unet_training_pass
 from simulator.specs.plan import Plan
 from simulator.specs.scenario import Scenario
 from simulator.specs.workload import Model, MoE, Transformer
@@ -79,7 +80,7 @@ def run_inference(
         tiled=any(entry.known is None and entry.plan is not None for entry in priced),
     )
     rent = scenario.hardware.price.rent if scenario.hardware.price else None
-    image = scenario.phase == "denoise"
+    image = not isinstance(scenario.model, Transformer)
     return Result(
         workload=scenario.model.name,
         hardware=scenario.hardware.name,
@@ -140,8 +141,10 @@ def _parts(ops: tuple[OpUse, ...], latency: Seconds) -> dict[Bound, float]:
 
 def _yield(scenario: Scenario) -> int:
     """What one sequence (or image) of the batch gets out of one ``latency``."""
+    if not isinstance(scenario.model, Transformer):
+        return 1
     counts = {
-        "prefill": scenario.input, "decode": 1, "generate": scenario.output, "denoise": 1,
+        "prefill": scenario.input, "decode": 1, "generate": scenario.output,
         "train": scenario.input,
     }  # fmt: skip
     count = counts[scenario.phase]
@@ -153,6 +156,9 @@ def _passes(prices: Prices) -> Iterator[Pass]:
     """Each pass that is simulated, with how often the run makes it."""
     scenario, model = prices.scenario, prices.scenario.model
     if not isinstance(model, Transformer):
+        if scenario.phase == "train":
+            yield unet_training_pass(prices)
+            return
         graph = fused(build_unet_graph(model, scenario.batch), scenario.stack)
         yield one_device("denoise", float(model.steps), graph, prices)
         return
@@ -339,6 +345,8 @@ def _without_effect(scenario: Scenario, behind: tuple[Basis, ...]) -> Iterator[s
         idle.add("expert_order")
     if scenario.phase == "train":
         idle |= {"placement", "schedule", "exchange", "descriptors", "expert_order"}
+        if not isinstance(scenario.model, Transformer):
+            idle |= {"recipe", "pipeline", "sequence_parallel"}
     for name in sorted(idle):
         if getattr(scenario.plan, name) != getattr(_DEFAULT, name):
             yield f"plan.{name} was set, but has no say in this run"

@@ -56,10 +56,11 @@ def numbers_behind(
     if tiled:
         of_stack += of_tiles
     if scenario.has_experts:
+        deep = hardware.data_mover is not None and hardware.data_mover.depth is not None
         used += [
             entry.path
             for entry in hardware.provenance
-            if entry.path.startswith("data_mover.") and entry.path not in _UNPRICED
+            if entry.path.startswith("data_mover.") and (entry.path != _LATENCY or deep)
         ]
     if scenario.plan.ep > 1:
         of_stack.append("exchange_units")
@@ -101,8 +102,8 @@ def _fit_behind(known: Alone) -> Basis:
 
 
 _CACHE = ("capacity", "bandwidth", "per_clock")
-_UNPRICED = ("data_mover.latency", "data_mover.depth")
-"""What no run asks of a data mover: the fitted times contain it."""
+_LATENCY = "data_mover.latency"
+"""Of a data mover whose queues hold any number: fitted times contain it, so it has no say."""
 _LINK = ("kind", "bandwidth", "achieved", "latency", "peers", "shared", "topology", "lost")
 
 

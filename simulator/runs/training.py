@@ -39,7 +39,7 @@ from simulator.runs.passes import Pass
 from simulator.runs.prices import Prices
 from simulator.specs.precision import number_format
 from simulator.specs.workload import Layer, MoE, Transformer
-from simulator.units import Seconds
+from simulator.units import Flops, Seconds
 
 Take = Callable[[Priced], Seconds]
 """How long an operator takes: as it runs, or one of its proven limits."""
@@ -68,6 +68,7 @@ class TrainingRun:
         self.prices, self.plan, self.model, self.sequence = prices, scenario.plan, model, sequence
         self.step = TrainingStep.of(self.plan, sequence)
         self.part = cut(model, self.plan)
+        self.wide = self.part.activation_format
         self.ranks = [
             [self._piece(stage) for stage in pieces] for pieces in by_rank(self.part, self.plan)
         ]
@@ -200,8 +201,12 @@ class TrainingRun:
             recompute=total("recomputed"),
             gather=sum(take(self.prices[op]) for op in gathered),
             reduce=sum(take(self.prices[op]) for op in reduced),
-            buckets=max(1, piece.stage.count),
+            buckets=self.buckets(piece),
         )
+
+    def buckets(self, piece: Piece) -> int:
+        """Layers of a piece, whose gradients are reduced as they are done."""
+        return max(1, piece.stage.count)
 
     def reductions(self, piece: Piece) -> tuple[list[Op], list[Op]]:
         """What gathers a piece's weights and reduces its gradients over the replicas.
@@ -226,7 +231,6 @@ class TrainingRun:
                     )
                 )  # fmt: skip
                 continue
-            wide = self.part.activation_format
             reduced.append(
                 Collective(
                     name=f"gradients{what}.reduce_scatter", algorithm="reduce_scatter",
@@ -236,7 +240,7 @@ class TrainingRun:
             gathered.append(
                 Collective(
                     name=f"weights{what}.all_gather", algorithm="all_gather",
-                    message=number_format(wide).bytes(size), format=wide, **common,
+                    message=number_format(self.wide).bytes(size), format=self.wide, **common,
                 )
             )  # fmt: skip
         return gathered, reduced
@@ -244,7 +248,7 @@ class TrainingRun:
     @cached_property
     def send(self) -> Collective:
         """A micro-batch's activations, or their gradients, from one stage to the next."""
-        plan, wide = self.plan, self.part.activation_format
+        plan, wide = self.plan, self.wide
         return Collective(
             name="stage.send", algorithm="send_recv", ranks=2, format=wide,
             message=number_format(wide).bytes(self.step.own * self.model.hidden),
@@ -294,16 +298,24 @@ def _limit(side: int) -> Take:
 
 
 def training_pass(prices: Prices) -> Pass:
-    """The step: lines of the busiest pipeline rank, and what of communication nothing hides."""
+    """The step of a language model."""
     run = TrainingRun(prices)
+    tokens = prices.scenario.batch * run.sequence
+    flops = flops_per_token(run.model, run.sequence, "megatron")
+    hardware = hardware_flops_per_token(run.model, run.sequence, run.plan.recompute)
+    return pass_of(run, flops * tokens, hardware * tokens)
+
+
+def pass_of(run: TrainingRun, flops: Flops, hardware: Flops) -> Pass:
+    """The step: lines of the busiest pipeline rank, and what of communication nothing hides.
+
+    ``flops`` are those of all devices that the model asks for, ``hardware`` those that ran.
+    """
     played = run.play(duration)
     slowest = max(range(len(run.ranks)), key=lambda rank: played.busy[rank])
     lines = list(_lines(run, run.ranks[slowest]))
-    tokens = prices.scenario.batch * run.sequence
-    flops = flops_per_token(run.model, run.sequence, "megatron") * tokens
     busy = sum(line.count * (line.time + run.gap) for line in lines)
     bubble = played.makespan - busy - played.exposed_send - played.exposed_collectives
-    hardware = hardware_flops_per_token(run.model, run.sequence, run.plan.recompute)
     low, high = (run.play(_limit(side)).makespan for side in (0, 1))
     return Pass(
         phase="train",
@@ -318,7 +330,7 @@ def training_pass(prices: Prices) -> Pass:
             ("gradients and weights", "link", played.exposed_collectives),
             ("pipeline bubble", "waiting", max(0.0, bubble)),
         ),
-        hardware_flops=hardware * tokens,
+        hardware_flops=hardware,
     )
 
 

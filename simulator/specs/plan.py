@@ -69,7 +69,8 @@ class Plan(Checked):
     redundant_experts: Copies = 0
     """Copies of experts beyond one each, in every MoE layer."""
     placement: Literal["contiguous", "round_robin", "balanced"] = "contiguous"
-    """Which rank holds which expert: in order, dealt in turn, or by the loads of the layer."""
+    """Which rank holds which expert: in order, dealt in turn, or by the loads of the layer, which
+    are those of the very batch that it serves: as good as balancing can be."""
     schedule: Literal["bulk", "pipelined", "two_batch"] = "bulk"
     """``bulk``: dispatch, experts and combine one after another. ``pipelined``: an expert starts
     when its rows have arrived. ``two_batch``: half the batch exchanges while the other computes."""

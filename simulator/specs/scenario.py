@@ -27,6 +27,15 @@ NEEDS: dict[PhaseName, tuple[str, ...]] = {
 }
 """The lengths that a phase is run with."""
 
+_TEXT: tuple[PhaseName, ...] = ("prefill", "decode", "generate", "train")
+_IMAGE: tuple[PhaseName, ...] = ("denoise", "train")
+
+
+def lengths(model: Model, phase: PhaseName) -> tuple[str, ...]:
+    """The lengths that ``phase`` is run with; images have none."""
+    return NEEDS[phase] if isinstance(model, Transformer) else ()
+
+
 MOST_RANKS = 1 << 12
 """Most expert-parallel ranks: far beyond any deployment, small enough for tables by pairs."""
 LONGEST = 1 << 27
@@ -40,7 +49,7 @@ class Scenario:
     ``prefill`` processes ``input`` new tokens of each sequence; ``decode`` makes one step with
     ``context`` tokens in the cache, the new one included; ``generate`` is a prefill of ``input``
     and ``output`` decode steps; ``train`` makes one step on a global ``batch`` of sequences
-    of ``input`` tokens; ``denoise`` makes all denoising steps of ``batch`` images.
+    of ``input`` tokens, or of images; ``denoise`` makes all denoising steps of ``batch`` images.
     """
 
     hardware: Accelerator
@@ -64,7 +73,7 @@ class Scenario:
         self._keep_whole("batch", "seed", "input", "output", "context")
         faults = [
             _fault(name, "is needed", f"give {name} to a {self.phase} run")
-            for name in NEEDS[self.phase]
+            for name in lengths(self.model, self.phase)
             if getattr(self, name) is None
         ]
         for name in ("batch", "input", "output", "context"):
@@ -76,8 +85,9 @@ class Scenario:
             faults.append(_fault("input", f"{tokens:,} tokens", f"at most {LONGEST:,} at once"))
         if self.seed < 0:
             faults.append(_fault("seed", f"{self.seed}", "a seed is 0 or more"))
-        if isinstance(self.model, Transformer) == (self.phase == "denoise"):
-            fix = "a U-Net runs denoise; a language model prefill, decode or generate"
+        kind = _TEXT if isinstance(self.model, Transformer) else _IMAGE
+        if self.phase not in kind:
+            fix = f"it runs {', '.join(kind[:-1])} or {kind[-1]}"
             faults.append(_fault("phase", f"{self.model.name} has no {self.phase} phase", fix))
         if isinstance(self.model, Transformer) and self.model.max_context is not None:
             longest = max(self.context or 0, (self.input or 0) + (self.output or 0))

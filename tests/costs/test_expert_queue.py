@@ -207,3 +207,18 @@ def test_without_the_issue_of_a_mover_a_kernel_stays_as_it_is(device: str) -> No
     op = product("gate_up")
     found = plan(device, op)
     assert issued(found.kernel, op, found.tiling, make_target(device)) is found.kernel
+
+
+def test_shallow_queues_hold_a_tile_to_what_is_under_way_in_a_latency() -> None:
+    target = make_target("mi455x")
+    mover = target.accelerator.data_mover
+    assert mover is not None
+    shallow = replace(mover, depth=1, latency=50_000.0)
+    slow = replace(target, accelerator=replace(target.accelerator, data_mover=shallow))
+    op = GroupedMatmul(name="up", counts=(16, 16), n=256, k=1024, a="fp8", b="fp8", half="gate_up")
+    plan = lower(op, target)
+    held = issued(plan.kernel, op, plan.tiling, slow)
+    steps = 1024 // plan.tiling.depth
+    slabs = plan.kernel.tiles / (2 * -(-256 // plan.tiling.columns) * -(-16 // plan.tiling.rows))
+    clocks = 2 * steps / slabs * 50_000 / 2  # rows and weights, one under way in each of two queues
+    assert held.classes[0].compute == pytest.approx(clocks / 2.4e9)

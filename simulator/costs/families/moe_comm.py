@@ -102,8 +102,9 @@ PRIORS: Mapping[str, Mapping[str, float]] = {
 TREES = 70
 POD = 4
 """Domains under one switch of the network of the cluster that was timed. More of them shared
-narrower ways there (``spine``): 22 GB/s a rank at 64 ranks, whatever the units, where 46 GB/s were
-reached at 32. That is the cluster's, not the device's, so the operator alone knows nothing of it."""
+narrower ways there (``spine``): 22 GB/s a rank at 64 ranks, whatever the units, where 46 GB/s
+were reached at 32. That is the cluster's, not the device's, so the operator alone knows nothing
+of it."""
 KIN = False
 """A start depends on the host that a generation was measured in: kin say nothing of it."""
 STAND_INS: Mapping[str, tuple[str, ...]] = {
