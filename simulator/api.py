@@ -17,11 +17,14 @@ from simulator.models.load import load_workload
 from simulator.models.recipe import with_dtype
 from simulator.result import Result
 from simulator.runs.inference import run_inference
+from simulator.specs.fabric import System, losses, placed
 from simulator.specs.hardware import Accelerator
 from simulator.specs.load import (
     default_stack,
+    default_system,
     load_hardware,
     load_stack,
+    load_system,
     overrides_by_spec,
     with_overrides,
 )
@@ -51,7 +54,6 @@ __all__ = [
 
 DEFAULT_CONTEXT = 4096
 DEFAULT_INPUT = 2048
-_ONE_DEVICE = ("a system has no say yet: a run is on one device", "leave it out")
 PHASES = ("prefill", "decode", "generate", "train", "denoise")
 FIDELITIES = ("roofline", "cohort", "tile")
 
@@ -69,6 +71,7 @@ def make_scenario(
     context: int | None = None,
     dtype: str | None = None,
     stack: str | Path | Stack | None = None,
+    system: str | Path | None = None,
     tp: int | None = None,
     pp: int | None = None,
     dp: int | None = None,
@@ -135,10 +138,14 @@ def make_scenario(
     elif device is not None:
         known = device
         software = attempt(lambda: default_stack(known, parts["stack"]))
-    if parts["system"]:
-        faults.append(
-            SpecError([Fault("--set", None, part.path, *_ONE_DEVICE) for part in parts["system"]])
-        )
+    notes: tuple[str, ...] = ()
+    if device is not None and (system is not None or parts["system"]):
+        alone = device
+        around = attempt(lambda: _system(system, alone, parts["system"]))
+        if around is not None:
+            box = around
+            notes = losses(alone, box)
+            device = attempt(lambda: placed(alone, box)) or device
     degrees = {
         "tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep, "micro_batch": micro_batch, "zero": zero,
         "recompute": recompute,
@@ -191,6 +198,7 @@ def make_scenario(
         fidelity=cast(Fidelity, fidelity),
         seed=seed,
         overrides=texts,
+        notes=notes,
         command=_command(
             _name(workload),
             _name(hardware),
@@ -200,6 +208,7 @@ def make_scenario(
                 **{name: value for name, value in given.items() if name in needed},
                 "dtype": dtype,
                 "stack": None if stack is None else _name(stack),
+                "system": system,
                 **{name.replace("_", "-"): value for name, value in degrees.items()},
                 "fidelity": fidelity,
                 "seed": seed,
@@ -207,6 +216,19 @@ def make_scenario(
             texts,
         ),
     )
+
+
+def _system(
+    system: str | Path | None, accelerator: Accelerator, overrides: tuple[Override, ...]
+) -> System:
+    """The system asked for, or the accelerator's own one."""
+    if system is not None:
+        return load_system(system, overrides)
+    own = default_system(accelerator, overrides)
+    if own is None:
+        fix = "name one with --system"
+        raise SpecError([Fault("--set", None, "system", f"{accelerator.name} has none", fix)])
+    return own
 
 
 def _name(spec: str | Path | Model | Accelerator | Stack) -> str:
@@ -241,7 +263,7 @@ _DEGREES = ("tp", "pp", "dp", "cp", "ep", "micro_batch", "zero")
 _COUNTS = (
     "batch", "input", "output", "context", "sequence", "global_batch", *_DEGREES, "seed",
 )  # fmt: skip
-_TEXTS = ("dtype", "stack", "fidelity", "phase", "recompute")
+_TEXTS = ("dtype", "stack", "system", "fidelity", "phase", "recompute")
 
 
 def load_scenario(text: str | Path) -> Scenario:

@@ -168,6 +168,9 @@ def run(
     context: Context = None,
     dtype: Dtype = None,
     stack: StackName = None,
+    system: Annotated[
+        str | None, typer.Option("--system", help="What is around it; the device's own.")
+    ] = None,
     tp: Annotated[int | None, typer.Option("--tp", help="Tensor-parallel ranks.")] = None,
     pp: Annotated[int | None, typer.Option("--pp", help="Pipeline stages.")] = None,
     dp: Annotated[int | None, typer.Option("--dp", help="Data-parallel replicas.")] = None,
@@ -211,6 +214,7 @@ def run(
         context=context,
         dtype=dtype,
         stack=stack,
+        system=system,
         tp=tp,
         pp=pp,
         dp=dp,

@@ -15,6 +15,7 @@ import numpy as np
 
 from simulator.costs.target import Target
 from simulator.engine.execute import Memo
+from simulator.mapping.legality import plan_notes
 from simulator.mapping.placement import memory_use, require_fit
 from simulator.mapping.routing import notes
 from simulator.models.arithmetic import weight_bytes_by_part
@@ -359,6 +360,8 @@ _NARROW = re.compile(r"(?i)\b(nv|mx)?fp[48]|\bint[48]\b")
 
 def _warnings(scenario: Scenario) -> Iterator[str]:
     hardware, model = scenario.hardware, scenario.model
+    yield from scenario.notes
+    yield from plan_notes(model, scenario.plan, phase=scenario.phase)
     if hardware.status in ("projection", "article", "announced"):
         kind = {"projection": "a projection", "article": "as an article printed it"}
         yield (

@@ -66,6 +66,8 @@ class Scenario:
     overrides: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     """Lengths that were given and that the phase does not use."""
+    notes: tuple[str, ...] = ()
+    """What of its system is worth saying beside the answer, such as links that were lost."""
     command: str = field(default="", compare=False)
     """The command line that states this scenario."""
 
@@ -145,6 +147,10 @@ class Scenario:
             )
             found = f"{plan.schedule} hides exchanges, and {few}"
             faults.append(_fault("plan.schedule", found, f"give ep {2 * plan.tp} or more"))
+        if plan.tp > 1 and self.phase != "train" and self.batch < replicas:
+            found = f"a batch of {self.batch} leaves some of {replicas} replicas without a sequence"
+            fix = f"with tp {plan.tp}, a batch of {replicas} or more, or fewer replicas"
+            faults.append(_fault("batch", found, fix))
         if plan.cp > 1 and self.phase != "train":
             found = f"{self.phase} does not split a sequence"
             faults.append(_fault("plan.cp", found, "leave it at 1: only training runs with cp"))
