@@ -41,9 +41,11 @@ class Fault:
 
     def __str__(self) -> str:
         where = self.file if self.line is None else f"{self.file}:{self.line}"
-        parts = [part for part in (self.path, self.found) if part]
-        text = f"{where}: " + ": ".join(parts)
-        return f"{text}; {self.fix}" if self.fix else text
+        text = ": ".join(part for part in (self.path, self.found) if part)
+        text = f"{text}; {self.fix}" if self.fix else text
+        # What stands in a file or an argument never steers the terminal.
+        plain = (sign if sign.isprintable() or sign == "\n" else ascii(sign)[1:-1] for sign in text)
+        return f"{where}: {''.join(plain)}"
 
 
 class SpecError(InputError):

@@ -195,3 +195,14 @@ def test_a_reading_of_descriptors_has_no_say_on_a_device_without_a_mover() -> No
 def test_training_says_what_of_the_plan_of_experts_has_no_say() -> None:
     said = run("plan.schedule=pipelined", "plan.placement=balanced", ep=2, phase="train").warnings
     assert {text.split()[0] for text in said} >= {"plan.placement", "plan.schedule"}
+
+
+def test_tensor_parallel_replicas_without_a_sequence_are_refused() -> None:
+    assert "with tp 2, a batch of 2 or more" in refused(ep=4, tp=2, batch=1)
+    assert run(ep=4, tp=2, batch=2).latency > 0
+    assert run(ep=4, batch=1).latency > 0
+
+
+def test_what_an_argument_says_never_steers_the_terminal() -> None:
+    for setting in ("plan.\x1b[31mfoo=1", "plan.schedule=\x1b[31mfoo", "moe.routing=\x1b[31mfoo"):
+        assert "\x1b" not in refused(setting)
