@@ -60,14 +60,7 @@ def language_pass(phase: str, weight: float, step: Step, prices: Prices) -> Pass
     scenario, plan = prices.scenario, prices.scenario.plan
     if plan.devices == 1:
         return _alone(phase, weight, step, prices)
-    quick = plan.exchange == "low_latency" or (plan.exchange == "auto" and phase == "decode")
-    step = replace(
-        step,
-        exchange="ll" if quick else "ht",
-        exchange_units=0 if quick else scenario.stack.exchange_units,
-        dispatch=plan.dispatch,
-        combine=plan.combine,
-    )
+    step = _exchanging(phase, step, scenario)
     model = scenario.model
     assert isinstance(model, Transformer), "a U-Net has no stages"
     line = _Line(prices, step, slices(model, plan), phase)
@@ -98,6 +91,33 @@ def language_pass(phase: str, weight: float, step: Step, prices: Prices) -> Pass
     )
 
 
+def even_latency(phase: str, step: Step, prices: Prices) -> Seconds:
+    """The latency of a pass as its first rank has it: that of ``language_pass`` where experts get
+    equal rows, so that ranks are alike, and far sooner found."""
+    scenario, plan = prices.scenario, prices.scenario.plan
+    model = scenario.model
+    assert isinstance(model, Transformer), "a U-Net has no stages"
+    if plan.devices == 1:
+        dispatch = Dispatch(plan, ((step.tokens,),), step.seed)
+        graph = build_graph(model, step, partial(dispatch.share, rank=0))
+        return one_device(phase, 1.0, fused(graph, scenario.stack), prices).latency
+    step = _exchanging(phase, step, scenario)
+    return _Line(prices, step, slices(model, plan), phase, lone=True).latency
+
+
+def _exchanging(phase: str, step: Step, scenario: Scenario) -> Step:
+    """The step with the form and the number formats of its exchanges."""
+    plan = scenario.plan
+    quick = plan.exchange == "low_latency" or (plan.exchange == "auto" and phase == "decode")
+    return replace(
+        step,
+        exchange="ll" if quick else "ht",
+        exchange_units=0 if quick else scenario.stack.exchange_units,
+        dispatch=plan.dispatch,
+        combine=plan.combine,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Stage:
     """One pipeline stage of a pass, run."""
@@ -110,8 +130,11 @@ class _Stage:
 class _Line:
     """The stages of a pass, and what goes from one to the next."""
 
-    def __init__(self, prices: Prices, step: Step, parts: tuple[Slice, ...], phase: str) -> None:
+    def __init__(
+        self, prices: Prices, step: Step, parts: tuple[Slice, ...], phase: str, lone: bool = False
+    ) -> None:
         self._prices, self._step, self._parts, self._phase = prices, step, parts, phase
+        self._lone = lone
         self.dispatches: list[Dispatch] = []
         self.stages = self._run("nothing")
         largest = self.stages[0].group.largest
@@ -130,11 +153,18 @@ class _Line:
     def _run(self, even: Even) -> list[_Stage]:
         done = []
         for part in self._parts:
-            group = Group(self._step, part, self._prices, self.dispatches or None, even)
+            group = Group(
+                self._step, part, self._prices, self.dispatches or None, even, lone=self._lone
+            )
             self.dispatches = group.dispatches
             works = scheduled(group, group.priced())
             done.append(_Stage(group, works, run_ranks(group, works)))
         return done
+
+    @property
+    def latency(self) -> Seconds:
+        """Of all micro-batches through all stages."""
+        return self._through([stage.run.latency for stage in self.stages])
 
     def evened(self, even: Even) -> Seconds:
         """The latency with loads spread evenly."""

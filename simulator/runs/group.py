@@ -68,7 +68,7 @@ class Group:
 
     They are the expert-parallel ranks of one group, or one tensor-parallel rank where no experts
     are spread. ``dispatches`` are those of an equal group or of the stage before, and ``even``
-    spreads their loads evenly.
+    spreads their loads evenly. Of a ``lone`` group only the first rank is run, for all of them.
     """
 
     def __init__(
@@ -78,6 +78,8 @@ class Group:
         prices: Prices,
         dispatches: list[Dispatch] | None = None,
         even: Even = "nothing",
+        *,
+        lone: bool = False,
     ) -> None:
         scenario, target = prices.scenario, prices.target
         plan = scenario.plan
@@ -119,7 +121,7 @@ class Group:
                     ),
                     scenario.stack,
                 )
-                for number, (replica, _) in enumerate(ranks)
+                for number, (replica, _) in enumerate(ranks[:1] if lone else ranks)
             ]
             for batch in range(batches)
         ]  # fmt: skip

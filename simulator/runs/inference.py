@@ -94,7 +94,7 @@ def run_inference(
         dtype=matrix,
         weights=_stored_format(scenario.model),
         unit="samples" if image else "tokens",
-        work=float(scenario.batch * _yield(scenario)),
+        work=float(scenario.batch * yields(scenario)),
         latency=latency,
         bounds=Bounds(
             lower=sum(one.weight * one.bounds.lower for one in passes),
@@ -140,7 +140,7 @@ def _parts(ops: tuple[OpUse, ...], latency: Seconds) -> dict[Bound, float]:
     return {bound: time / latency for bound, time in parts.items()} if latency else {}
 
 
-def _yield(scenario: Scenario) -> int:
+def yields(scenario: Scenario) -> int:
     """What one sequence (or image) of the batch gets out of one ``latency``."""
     if not isinstance(scenario.model, Transformer):
         return 1
@@ -166,11 +166,11 @@ def _passes(prices: Prices) -> Iterator[Pass]:
     if scenario.phase == "train":
         yield training_pass(prices)
         return
-    for phase, weight, step in _steps(scenario):
+    for phase, weight, step in steps(scenario):
         yield language_pass(phase, weight, step, prices)
 
 
-def _steps(scenario: Scenario) -> Iterator[tuple[str, float, Step]]:
+def steps(scenario: Scenario) -> Iterator[tuple[str, float, Step]]:
     """(phase, how often, what is processed) of each pass of a language model."""
     batch, seed = scenario.batch, scenario.seed
     if scenario.phase in ("prefill", "generate"):
@@ -378,7 +378,7 @@ def _warnings(scenario: Scenario) -> Iterator[str]:
                 f"taken as {_stored_format(model)}: --dtype changes that"
             )
         nets = [layer.ffn for layer in model.layers() if isinstance(layer.ffn, MoE)]
-        tokens = {step.tokens for _, _, step in _steps(scenario)}
+        tokens = {step.tokens for _, _, step in steps(scenario)}
         yield from dict.fromkeys(
             note
             for some in sorted(tokens)

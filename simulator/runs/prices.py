@@ -59,6 +59,13 @@ class Prices:
                 self._told()
         return found
 
+    def under(self, scenario: Scenario) -> Prices:
+        """Those of another scenario, which share what is known: it differs in the degrees of its
+        plan or in the routing of its experts alone."""
+        other = Prices(scenario, self.target, self.memo, self._told)
+        other._known = self._known
+        return other
+
     def run(self, kernel: Kernel) -> KernelRun:
         """A kernel alone, by events, or in closed form where the scenario asks for it."""
         run, _, _ = look_up(kernel, self.scenario.fidelity, self.memo)
