@@ -184,7 +184,7 @@ def test_experts_that_do_not_divide_name_the_copies_that_would_do(
         main()
     assert left.value.code == 2
     said = capsys.readouterr().err
-    for part in ("256 experts", "3 ranks", "2 redundant copies", "258 = 3 x 86", "2, 4, 8"):
+    for part in ("256 experts", "ep 3", "2 redundant experts", "258 = 3 x 86", "2, 4, 8"):
         assert part in said
     assert use(run("one layer", "mi455x", "plan.redundant_experts=2", ep=3)).ranks == 3
     with pytest.raises(InputError, match="258 = 3 x 86"):
