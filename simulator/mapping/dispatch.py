@@ -102,6 +102,7 @@ class Dispatch:
     the same routing whatever the plan. ``per_rank``: a token goes once to a rank, however many
     of its experts are there. ``relayed``: it goes to other domains by way of one rank there.
     ``apart``: tokens travel to their experts; else every rank has all of them from the start.
+    ``alike``: the first layer's routing is that of all layers of its kind.
     """
 
     def __init__(
@@ -115,11 +116,12 @@ class Dispatch:
         per_rank: bool = True,
         relayed: bool = True,
         apart: bool = True,
+        alike: bool = False,
     ) -> None:
         self.plan = plan
         self.tokens = tokens
         self.per_rank, self.relayed, self.apart = per_rank, relayed, apart
-        self._seed, self._part, self._domain = seed, part, domain
+        self._seed, self._part, self._domain, self._alike = seed, part, domain, alike
         self.layers: dict[int, Routed] = {}
         """The layers routed so far, by their number among the MoE layers."""
 
@@ -127,9 +129,11 @@ class Dispatch:
         """That MoE layer, counted from the first one."""
         if layer not in self.layers:
             first = self.layers.get(0)
-            alike = first is not None and first.net == net
-            if alike and parse_routing(net.routing).form == "balanced":
-                assert first is not None, "there is one to be alike"
+            if (
+                first is not None
+                and first.net == net
+                and (self._alike or parse_routing(net.routing).form == "balanced")
+            ):
                 self.layers[layer] = first
             else:
                 self.layers[layer] = self._route(net, layer)

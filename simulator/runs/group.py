@@ -68,7 +68,8 @@ class Group:
 
     They are the expert-parallel ranks of one group, or one tensor-parallel rank where no experts
     are spread. ``dispatches`` are those of an equal group or of the stage before, and ``even``
-    spreads their loads evenly. Of a ``lone`` group only the first rank is run, for all of them.
+    spreads their loads evenly. Of a ``lone`` group only the fullest rank is run, for all of them,
+    and the first MoE layer stands for all layers.
     """
 
     def __init__(
@@ -104,24 +105,25 @@ class Group:
                     for r, rank in ranks
                 ),
                 step.seed, part=batch, domain=self.domain, apart=self.apart,
-                per_rank=merges(step.exchange, target), relayed=step.exchange == "ht",
+                per_rank=merges(step.exchange, target), relayed=step.exchange == "ht", alike=lone,
             )
             for batch in range(batches)
         ]  # fmt: skip
+        run = [self._fullest()] if lone else range(plan.ep)
         self.graphs = [
             [
                 fused(
                     build_graph(
                         part.model,
                         replace(
-                            step, batch=sequences[replica][batch], ranks=plan.ep, tp=plan.tp,
+                            step, batch=sequences[ranks[number][0]][batch], ranks=plan.ep, tp=plan.tp,
                             first=part.first, last=part.last,
                         ),
                         partial(self._share, batch, number, part.before, even),
                     ),
                     scenario.stack,
                 )
-                for number, (replica, _) in enumerate(ranks[:1] if lone else ranks)
+                for number in run
             ]
             for batch in range(batches)
         ]  # fmt: skip
@@ -131,6 +133,14 @@ class Group:
         if self.apart:
             return shares(tokens, together)[rank]
         return tokens if rank == 0 else 0
+
+    def _fullest(self) -> int:
+        """The rank with most rows in the first MoE layer."""
+        nets = (layer.ffn for layer in self.part.model.layers() if isinstance(layer.ffn, MoE))
+        net = next(nets, None)
+        if net is None:
+            return 0
+        return int(self.dispatches[0].routed(net, 0).rank_load.argmax())
 
     def _share(self, batch: int, rank: int, before: int, even: Even, net: MoE, layer: int) -> Share:
         return self.dispatches[batch].share(net, before + layer, rank, even)

@@ -61,7 +61,7 @@ class Prices:
 
     def under(self, scenario: Scenario) -> Prices:
         """Those of another scenario, which share what is known: it differs in the degrees of its
-        plan or in the routing of its experts alone."""
+        plan alone."""
         other = Prices(scenario, self.target, self.memo, self._told)
         other._known = self._known
         return other
