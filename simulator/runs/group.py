@@ -116,8 +116,8 @@ class Group:
                     build_graph(
                         part.model,
                         replace(
-                            step, batch=sequences[ranks[number][0]][batch], ranks=plan.ep, tp=plan.tp,
-                            first=part.first, last=part.last,
+                            step, batch=sequences[ranks[number][0]][batch], ranks=plan.ep,
+                            tp=plan.tp, first=part.first, last=part.last,
                         ),
                         partial(self._share, batch, number, part.before, even),
                     ),
