@@ -44,7 +44,8 @@ def draw(
 
     The experts of ``zipf``, ``power_law`` and ``lognormal`` are shuffled by ``rng`` first, so that
     the fullest are not the first; those of a histogram keep their places. Tokens of distributions
-    weigh their experts alike. With the same state of ``rng`` a batch is the beginning of a larger
+    weigh their experts alike; of them ``uniform`` keeps to a router's groups. With the same state
+    of ``rng`` a batch is the beginning of a larger
     one, so more tokens lower no count, but where experts choose. ``logits`` that are drawn have a
     standard deviation of 1, plus an offset per expert; a router's bias for the choice is zero.
 
@@ -159,7 +160,20 @@ def _alike(moe: MoE, choose: Callable[[int, int], NDArray[np.int64]]) -> Stretch
 
 
 def _uniform(moe: MoE, routing: Routing, rng: np.random.Generator, layer: int) -> Stretch:
-    return _alike(moe, lambda _, some: distinct(moe.experts, rng.random((some, moe.top_k))))
+    """Every expert as likely; where a router keeps the best groups of experts, every one of those
+    sets of groups as likely, and experts out of them alone."""
+    router, top_k = moe.router, moe.top_k
+    if router.top_groups == router.groups:
+        return _alike(moe, lambda _, some: distinct(moe.experts, rng.random((some, top_k))))
+    each, kept = moe.experts // router.groups, router.top_groups
+
+    def choose(_: int, some: int) -> NDArray[np.int64]:
+        uniform = rng.random((some, kept + top_k))
+        groups = distinct(router.groups, uniform[:, :kept])
+        which, place = np.divmod(distinct(kept * each, uniform[:, kept:]), each)
+        return np.take_along_axis(groups, which, axis=1) * each + place
+
+    return _alike(moe, choose)
 
 
 def _balanced(moe: MoE, routing: Routing, rng: np.random.Generator, layer: int) -> Stretch:

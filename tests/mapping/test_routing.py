@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -269,3 +270,20 @@ def test_recorded_logits_go_through_the_router_of_the_layer(tmp_path: Path) -> N
 def test_a_layer_that_cannot_route_says_what_would_do(moe: MoE, message: str) -> None:
     with pytest.raises(InputError, match=message):
         expert_counts(moe, 1, np.random.default_rng(0))
+
+
+def test_uniform_tokens_keep_to_as_many_groups_as_the_router_does() -> None:
+    router = Router(scoring="sigmoid", groups=8, top_groups=4)
+    moe = MoE(experts=256, top_k=8, width=1, router=router)
+    (some,) = draw(moe, 4096, np.random.default_rng(3))
+    experts = some.expert.reshape(4096, 8)
+    assert all(len(set(row)) == 8 for row in experts.tolist())
+    groups = [len(set(row)) for row in (experts // 32).tolist()]
+    assert max(groups) == 4
+    # Four groups of eight: 4 (1 - C(96, 8) / C(128, 8)) of them are met.
+    assert np.mean(groups) == pytest.approx(
+        4 * (1 - math.comb(96, 8) / math.comb(128, 8)), rel=0.01
+    )
+    counts = some.counts
+    assert counts.mean() == 128
+    assert counts.std() < 3 * np.sqrt(128)
