@@ -101,7 +101,7 @@ def _tensor_faults(layers: Iterable[Layer], plan: Plan) -> Iterator[Fault]:
     for what, size in sizes:
         if what == "KV heads":
             if size % plan.tp and plan.tp % size:
-                valid = [*_divisors(size), *range(2 * size, 2 * plan.tp + size, size)]
+                valid = [*divisors(size), *range(2 * size, 2 * plan.tp + size, size)]
                 found = f"{size} {what} neither divide by tp {plan.tp} nor repeat over it"
                 yield _fault("tp", found, f"tp is one of {_near(valid, plan.tp)}")
             continue
@@ -110,7 +110,7 @@ def _tensor_faults(layers: Iterable[Layer], plan: Plan) -> Iterator[Fault]:
             parts, by = expert_parts(plan), "tp" if plan.ep == 1 else "tp / ep"
         if size % parts:
             found = f"{what} of {size:,} do not divide by {by} {parts}"
-            yield _fault("tp", found, f"{by} is one of {_near(_divisors(size), parts)}")
+            yield _fault("tp", found, f"{by} is one of {_near(divisors(size), parts)}")
 
 
 def _expert_faults(model: Transformer, layers: Iterable[Layer], plan: Plan) -> Iterator[Fault]:
@@ -130,7 +130,7 @@ def _expert_faults(model: Transformer, layers: Iterable[Layer], plan: Plan) -> I
                 f"{experts} experts{more} do not divide by ep {plan.ep}",
                 f"{slots - experts} redundant experts make {slots} = {plan.ep} x "
                 f"{slots // plan.ep}, or ep is one of "
-                f"{_near(_divisors(experts + copies), plan.ep)}",
+                f"{_near(divisors(experts + copies), plan.ep)}",
             )
         elif copies > experts * (plan.ep - 1):
             found = f"{copies} copies of {experts} experts on {plan.ep} ranks repeat some on a rank"
@@ -138,14 +138,14 @@ def _expert_faults(model: Transformer, layers: Iterable[Layer], plan: Plan) -> I
             yield _fault("redundant_experts", found, fix)
     if plan.tp % plan.ep and plan.ep % plan.tp:
         found = f"ep {plan.ep} neither divides tp {plan.tp} nor is a multiple of it"
-        valid = [*_divisors(plan.tp), *range(2 * plan.tp, 2 * plan.ep + plan.tp, plan.tp)]
+        valid = [*divisors(plan.tp), *range(2 * plan.tp, 2 * plan.ep + plan.tp, plan.tp)]
         yield _fault("ep", found, f"ep is one of {_near(valid, plan.ep)}")
     ranks = plan.tp * plan.cp * plan.replicas
     if ranks % plan.ep:
         yield _fault(
             "ep",
             f"the {ranks:,} ranks of a stage (tp x cp x dp) do not divide by ep {plan.ep}",
-            f"ep is one of {_near(_divisors(ranks), plan.ep)}, or tp x cp x dp a multiple of "
+            f"ep is one of {_near(divisors(ranks), plan.ep)}, or tp x cp x dp a multiple of "
             f"{plan.ep}",
         )
 
@@ -213,7 +213,8 @@ def _notes(model: Model, plan: Plan, phase: str) -> Iterator[str]:
 _DEFAULT = Plan()
 
 
-def _divisors(number: int) -> list[int]:
+def divisors(number: int) -> list[int]:
+    """The divisors of a positive number, in order."""
     low = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
     return sorted({*low, *(number // d for d in low)})
 
