@@ -81,7 +81,7 @@ class TrainingRun:
         passes: list[tuple[LayerPass, int]] = []
         if stage.first:
             passes.append((embedding_pass(part, step), 1))
-        index, total = self._before(stage), sum(1 for _ in part.layers())
+        index, total = stage.start, sum(1 for _ in part.layers())
         for layer, count in stage.layers:
             share = self._share(layer)
             places = [Place(index + number, total) for number in range(count)]
@@ -102,15 +102,6 @@ class TrainingRun:
             dense=sum(weight.elements for weight in held if not is_routed(weight)),
             routed=sum(weight.elements for weight in held if is_routed(weight)),
         )
-
-    def _before(self, stage: Stage) -> int:
-        """Layers of the model before a piece."""
-        before = 0
-        for pieces in zip(*by_rank(self.part, self.plan), strict=True):
-            for other in pieces:
-                if (other.piece, other.rank) < (stage.piece, stage.rank):
-                    before += other.count
-        return before
 
     def _share(self, layer: Layer) -> Share | None:
         """The fullest rank's share of a layer whose experts lie on several ranks."""
@@ -216,11 +207,12 @@ class TrainingRun:
         """
         plan, gathered, reduced = self.plan, list[Op](), list[Op]()
         ranks = plan.cp * plan.replicas
-        experts = max(1, plan.tp * ranks // plan.ep) if plan.ep > 1 else ranks
+        spread = max(plan.tp, plan.ep)
+        experts = max(1, plan.tp * ranks // spread) if plan.ep > 1 else ranks
         for what, many, size in (("", ranks, piece.dense), (".experts", experts, piece.routed)):
             if many < 2 or not size:
                 continue
-            stride = plan.ep if what and plan.ep > 1 else plan.tp
+            stride = spread if what and plan.ep > 1 else plan.tp
             grads = number_format(plan.gradients).bytes(size)
             common = {"ranks": many, "stride": stride}
             if plan.zero == 0:
