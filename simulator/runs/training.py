@@ -160,15 +160,18 @@ class TrainingRun:
         compute = min(1.0, known.parts.get("compute", 0.0) / known.seconds)
         return time * (1 + compute * (1 / share - 1))
 
-    def play(self, take: Take, *, record: bool = False) -> PipelineRun:
-        """The step with each operator taking as long as ``take`` says."""
+    def play(
+        self, take: Take, *, record: bool = False, micro_batches: int | None = None
+    ) -> PipelineRun:
+        """The step with each operator taking as long as ``take`` says; of all its micro-batches,
+        or of so many."""
         plan = self.plan
         times = [[self._times(piece, take) for piece in pieces] for pieces in self.ranks]
         name = "interleaved" if plan.virtual_stages > 1 else plan.pipeline
         return run_pipeline(
             times,
             PIPELINE_ORDERS[name],
-            self.micro_batches,
+            micro_batches or self.micro_batches,
             send=0.0 if plan.pp == 1 else take(self.prices[self.send]),
             overlap_send=plan.overlap,
             overlap_collectives=plan.overlap,
@@ -296,6 +299,17 @@ def training_pass(prices: Prices) -> Pass:
     flops = flops_per_token(run.model, run.sequence, "megatron")
     hardware = hardware_flops_per_token(run.model, run.sequence, run.plan.recompute)
     return pass_of(run, flops * tokens, hardware * tokens)
+
+
+def quick_step(prices: Prices) -> Seconds:
+    """The time of ``training_pass``, sooner found: once the pipeline is in step, as many more
+    micro-batches as it has stages take as long each time."""
+    run, stages = TrainingRun(prices), prices.scenario.plan.pp
+    few, more = 2 * stages, 3 * stages
+    if run.micro_batches <= more:
+        return run.play(duration).makespan
+    first, second = (run.play(duration, micro_batches=some).makespan for some in (few, more))
+    return second + (second - first) * (run.micro_batches - more) / stages
 
 
 def pass_of(run: TrainingRun, flops: Flops, hardware: Flops) -> Pass:
