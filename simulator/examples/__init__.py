@@ -1,0 +1,1 @@
+"""Short scripts that use the library as a user would."""
