@@ -57,7 +57,7 @@ class Figure:
     @property
     def settings(self) -> tuple[str, ...]:
         form = "throughput" if self.per else "low_latency"
-        # Tokens were sent to any expert, but to four nodes at most in the throughput form of DeepEP.
+        # Tokens went to any expert, but to four nodes at most in DeepEP's throughput form.
         groups = [] if self.per == "nodes" else ["moe.router.groups=1", "moe.router.top_groups=1"]
         units = [f"exchange_units={self.units}"] if self.units else []
         return (f"plan.exchange={form}", *groups, *units)

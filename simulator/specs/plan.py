@@ -55,7 +55,8 @@ class Plan(Checked):
     micro_batch: Degree = 1
     """Sequences of one micro-batch."""
     zero: ZeroStage = 0
-    """What replicas, and the ranks of a context-parallel group, share: 1 optimizer states, 2 gradients too, 3 weights too (ZeRO, FSDP)."""
+    """What replicas, and the ranks of a context-parallel group, share: 1 optimizer states, 2
+    gradients too, 3 weights too (ZeRO, FSDP)."""
     recompute: Literal["none", "selective", "full"] = "none"
     """Activations that the backward pass computes again: none, those of the attention core, or
     every layer from its input (arXiv 2205.05198)."""
