@@ -12,7 +12,7 @@ from pathlib import Path
 
 from simulator.errors import Fault, SpecError
 from simulator.report import numbers
-from simulator.report.articles import Comparison, Ratio, Report, Verdict
+from simulator.report.articles import Claim, Comparison, Ratio, Report, Verdict
 from simulator.units import Watts
 
 PAGE, PICTURE, DATA = "articles.md", "ratios.png", "ratios.csv"
@@ -37,19 +37,20 @@ def page(report: Report) -> str:
     lines += ["## One plan on both sides", ""]
     lines += _table(
         ("workload", "device", "against", "claimed", "simulated [80 %]", "verdict",
-         "step, both", "MFU, both", "MFU that the claim asks for"),
-        map(_same, rows), left=3,
+         "step, both", "MFU, both", "binds, both", "MFU that the claim asks for"),
+        map(_same, rows), "lllrrlrrlr",
     )  # fmt: skip
     lines += [
-        "The claim asks for: the share of its dense BF16 peak at which the device would be no "
-        "faster than claimed.",
+        "Values of both devices stand in the order of their names. MFU: the model's FLOP/s over "
+        "the dense peak. The claim asks for that MFU at which the device would be no faster than "
+        "claimed.",
         "",
         "## Each under its own best plan",
         "",
     ]
     lines += _table(
         ("workload", "device", "against", "claimed", "simulated [80 %]", "verdict", "plans"),
-        map(_best, rows), left=3,
+        map(_best, rows), "lllrrll",
     )  # fmt: skip
     lines += report.tried
     lines += ["", "## What the specifications imply", ""]
@@ -61,34 +62,32 @@ def page(report: Report) -> str:
     for some in report.statements:
         lines += ["", f"## {some.title}", ""]
         numbered = [(str(place), *row) for place, row in enumerate(some.rows, start=1)]
-        lines += _table(("", "it says", "what is known", "verdict"), numbered, left=4)[:-1]
+        lines += _table(("", "it says", "what is known", "verdict"), numbered, "rlll")[:-1]
     lines += ["", "## How it was made", "", *_made(report)]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _summary(report: Report) -> Iterator[str]:
-    for group in report.comparisons:
-        said = [one for one in group if one.claim is not None]
-        assert said, "a workload has a claim"
-        claim = said[0].claim
-        assert claim is not None
-        parts = [
-            f"{one.same.new.label} {times(one.same)}: {SAID[one.same.against(claim.speed)]}"
-            for one in said
-        ]
-        yield f"- **{said[0].workload}**, claimed {_plain(claim.speed)}: {'; '.join(parts)}."
-    ratios = [
+    told = [
         ratio.against(one.claim.speed)
         for group in report.comparisons
         for one in group
         if one.claim is not None
         for ratio in (one.same, one.best)
     ]
-    counts = [ratios.count(side) for side in SAID]
+    above, below, neither = (told.count(side) for side in SAID)
     yield (
-        f"- Of {len(ratios)} simulated ratios, under one plan and under the best ones, {counts[0]} "
-        f"are more than claimed, {counts[1]} less, and {counts[2]} cannot be told from the claim."
+        f"- Of {len(told)} simulated ratios, under one plan and under the best ones, {above} are "
+        f"more than claimed, {below} less, and {neither} cannot be told from the claim."
     )
+    for group in report.comparisons:
+        parts = [
+            f"{one.same.new.label} {times(one.same)}, {SAID[one.same.against(one.claim.speed)]}"
+            for one in group
+            if one.claim is not None
+        ]
+        said = "".join(dict.fromkeys(claimed(one.claim) for one in group if one.claim is not None))
+        yield f"- **{group[0].workload}**, claimed {said}: {'; '.join(parts)}."
 
 
 def _same(one: Comparison) -> tuple[str, ...]:
@@ -101,6 +100,7 @@ def _same(one: Comparison) -> tuple[str, ...]:
         *_head(one, one.same),
         f"{own}, {other} {prefixed}",
         f"{numbers.utilisation(new.mfu)}, {numbers.utilisation(base.mfu)}",
+        new.bound_by if new.bound_by == base.bound_by else f"{new.bound_by}, {base.bound_by}",
         asked,
     )
 
@@ -111,11 +111,11 @@ def _best(one: Comparison) -> tuple[str, ...]:
 
 
 def _head(one: Comparison, ratio: Ratio) -> tuple[str, ...]:
-    claimed, verdict = "-", _faster(ratio)
-    if one.claim is not None:
-        claimed = _plain(one.claim.speed)
-        verdict = SAID[ratio.against(one.claim.speed)]
-    return one.workload, ratio.new.label, ratio.base.label, claimed, times(ratio), verdict
+    if one.claim is None:
+        said, verdict = "-", _faster(ratio)
+    else:
+        said, verdict = claimed(one.claim), SAID[ratio.against(one.claim.speed)]
+    return one.workload, ratio.new.label, ratio.base.label, said, times(ratio), verdict
 
 
 def _faster(ratio: Ratio) -> str:
@@ -135,7 +135,7 @@ def _specs(report: Report) -> list[str]:
         (f"**{group[0].workload}, one plan**", *(times(one.same) for one in group))
         for group in report.comparisons
     ]
-    return _table(heads, rows, left=1)
+    return _table(heads, rows, "l" + "r" * len(first))
 
 
 def _efficiency(report: Report) -> list[str]:
@@ -155,37 +155,32 @@ def _efficiency(report: Report) -> list[str]:
             cells.append(_watts(one.same.value / more * report.base_power))
             for power in report.powers:
                 gain = report.base_power / power.watts
-                ends = [_change(end * gain - 1) for end in one.same.ends]
-                cells.append(f"{_change(one.same.value * gain - 1)} [{ends[0]}, {ends[1]}]")
+                low, high = (_change(end * gain - 1) for end in one.same.ends)
+                verdict = SAID[one.same.against(more / gain)]
+                cells.append(f"{_change(one.same.value * gain - 1)} [{low}, {high}], {verdict}")
             head = (one.workload, one.same.new.label, _change(one.claim.efficiency))
             rows.append((*head, *cells))
     base = report.comparisons[0][0].same.base.label
     known = f"{base} is taken at its {numbers.quantity(report.base_power, 'W')} board power."
-    return [*_table(heads, rows, left=2), f"Change of work per joule. {known}", ""]
+    table = _table(heads, rows, "llrrr" + "l" * len(report.powers))
+    return [*table, f"Change of work per joule, with 80 % intervals. {known}", ""]
 
 
 def _made(report: Report) -> Iterator[str]:
     yield (
         "- Ratios are of step times at equal work on equally many devices. The interval takes the "
         "errors of both sides as independent; where it covers the claim, or 1 where nothing is "
-        "claimed, the verdict is *cannot tell*."
+        "claimed, the verdict is *cannot tell*. Of plans, tp, pp, dp and ep are the tensor-, "
+        "pipeline-, data- and expert-parallel degrees."
     )
-    notes: dict[str, None] = {}
+    notes: dict[str, dict[str, None]] = {}
     for group in report.comparisons:
         for one in group:
-            for run in (one.same.new, one.same.base):
-                notes |= dict.fromkeys(run.result.warnings)
-    yield from (f"- {numbers.plain(note)}." for note in notes)
-    yield f"- Again: `{report.command}`. Single runs under one plan:"
-    yield ""
-    yield "```"
-    commands: dict[str, None] = {}
-    for group in report.comparisons:
-        for one in group:
-            for run in (one.same.new, one.same.base):
-                commands[run.result.provenance.command] = None
-    yield from commands
-    yield "```"
+            for result in (one.same.new.result, one.same.base.result):
+                for note in result.warnings:
+                    notes.setdefault(note, {})[result.workload] = None
+    yield from (f"- {', '.join(of)}: {numbers.plain(note)}." for note, of in notes.items())
+    yield f"- Again: `{report.command}`. [{DATA}]({DATA}) has the command of every single run."
 
 
 def data(report: Report) -> str:
@@ -194,17 +189,18 @@ def data(report: Report) -> str:
     writer = csv.writer(sheet, lineterminator="\n")
     writer.writerow(
         ("workload", "device", "against", "plans", "ratio", "lower", "upper", "claimed", "plan",
-         "plan against", "seconds", "seconds against", "devices")
+         "plan against", "seconds", "seconds against", "devices", "command", "command against")
     )  # fmt: skip
     for group in report.comparisons:
         for one in group:
             for kind, ratio in (("one", one.same), ("best", one.best)):
                 new, base = ratio.new, ratio.base
-                claimed = "" if one.claim is None else one.claim.speed
+                said = "" if one.claim is None else one.claim.speed
+                sides = new.result, base.result
                 writer.writerow(
-                    (one.workload, new.label, base.label, kind, ratio.value, *ratio.ends, claimed,
-                     new.plan, base.plan, new.result.latency, base.result.latency,
-                     new.result.devices)
+                    (one.workload, new.label, base.label, kind, ratio.value, *ratio.ends, said,
+                     new.plan, base.plan, *(side.latency for side in sides), sides[0].devices,
+                     *(side.provenance.command for side in sides))
                 )  # fmt: skip
     return sheet.getvalue()
 
@@ -212,6 +208,11 @@ def data(report: Report) -> str:
 def times(ratio: Ratio) -> str:
     """A ratio with its interval: ``4.6x [3.2, 5.8]``."""
     return numbers.interval(ratio.value, *ratio.ends, "x").replace(" x", "x")
+
+
+def claimed(claim: Claim) -> str:
+    """A claimed ratio as it was printed: ``2.1x``."""
+    return f"{numbers.digits(claim.speed).rstrip('0').rstrip('.')}x"
 
 
 def _plain(ratio: float) -> str:
@@ -228,8 +229,9 @@ def _change(share: float) -> str:
     return f"{sign}{numbers.percent(abs(share))}"
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, left: int) -> list[str]:
-    rule = ["---" if place < left else "---:" for place in range(len(heads))]
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], sides: str) -> list[str]:
+    """``sides`` has l or r for each column."""
+    rule = ["---" if side == "l" else "---:" for side in sides]
     return [f"| {' | '.join(row)} |" for row in (heads, rule, *rows)] + [""]
 
 

@@ -10,15 +10,15 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from simulator.report import numbers, palette
+from simulator.report import palette
 from simulator.report.articles import Comparison, Ratio
-from simulator.report.articles_page import times
+from simulator.report.articles_page import claimed, times
 from simulator.report.pen import DPI, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-WIDTH, LEFT, RIGHT = 960.0, 340.0, 130.0
+WIDTH, LEFT, RIGHT = 960.0, 290.0, 140.0
 """Points: the sheet, the room of names, and of values."""
 ROW, HEAD, TOP, BOTTOM = 40.0, 34.0, 62.0, 52.0
 """Points: a comparison, the head of its group, and the edges."""
@@ -73,24 +73,29 @@ def _dress(axes: Axes, rows: Sequence[Comparison]) -> None:
 
 
 def _group(axes: Axes, group: Sequence[Comparison], top: float) -> None:
-    """The rows of one workload under its name; the claim as a diamond in each of its rows."""
-    _words(axes, group[0].workload, 0.0, top + HEAD / 2 + 4, left=LEFT - 14, bold=True)
-    _words(axes, "one plan", 0.0, top + HEAD / 2 + 4, left=-WIDTH + LEFT + RIGHT - 8)
+    """The rows of one workload under its name; the claim as a line with a diamond in each row."""
+    head = top + HEAD / 2 + 4
+    _words(axes, group[0].workload, 0.0, head, left=LEFT - 14, bold=True)
+    _words(axes, "ratio [80 %]", 1.0, head, left=-10, faint=True)
+    said = []
     for place, one in enumerate(group):
         y = top + HEAD + ROW * (place + 0.5)
-        _words(axes, f"{one.same.new.label}", 0.0, y - APART, left=LEFT - 22)
+        _words(axes, one.same.new.label, 0.0, y - APART, left=LEFT - 22)
         _words(axes, f"against {one.same.base.label}", 0.0, y + APART, left=LEFT - 22, faint=True)
         _ratio(axes, one.same, y - APART, filled=True)
         _ratio(axes, one.best, y + APART, filled=False)
         if one.claim is not None:
-            axes.plot(
-                [one.claim.speed], [y], marker="D", markersize=9, linestyle="none", zorder=4,
-                color=palette.SERIES[1], markeredgecolor=palette.INK, markeredgewidth=1.0,
-            )  # fmt: skip
-            axes.annotate(
-                f"{numbers.digits(one.claim.speed)}x", (one.claim.speed, y), (-9, 0),
-                textcoords="offset points", ha="right", va="center", color=palette.INK,
-            )  # fmt: skip
+            said.append((one.claim, y))
+    if said:
+        speed = [claim.speed for claim, _ in said]
+        axes.plot(
+            speed, [y for _, y in said], marker="D", markersize=8, linestyle="dashed",
+            linewidth=1.0, zorder=4, color=palette.INK, markerfacecolor=palette.SERIES[1],
+        )  # fmt: skip
+        axes.annotate(
+            f"claimed {claimed(said[0][0])}", (speed[0], head), ha="center", va="center",
+            color=palette.INK, annotation_clip=False,
+        )  # fmt: skip
 
 
 def _ratio(axes: Axes, ratio: Ratio, y: float, *, filled: bool) -> None:

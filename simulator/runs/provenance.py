@@ -62,6 +62,8 @@ def numbers_behind(
             for entry in hardware.provenance
             if entry.path.startswith("data_mover.") and (entry.path != _LATENCY or deep)
         ]
+    if scenario.phase == "train":
+        used.append("compute.sustained")
     if scenario.plan.ep > 1:
         of_stack.append("exchange_units")
     devices = scenario.plan.devices

@@ -40,6 +40,8 @@ class Device(Checked):
     device: str
     label: str
     set: tuple[str, ...] = ()
+    rival: bool = False
+    """It is compared with the rival as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,17 +90,13 @@ class Study(Checked):
     base: Device
     """What claims compare with."""
     rival: Device
-    """What the first two devices are compared with as well, without a claim."""
+    """What some devices are compared with as well, without a claim."""
     devices: tuple[Device, ...]
     workloads: tuple[Workload, ...]
     powers: Powers
     implied: tuple[str, ...]
     unknown: tuple[str, ...]
     claims: tuple[Claims, ...]
-
-
-AGAINST_RIVAL = 2
-"""Devices that are compared with the rival."""
 
 
 def read_study(path: Path) -> Study:
@@ -127,7 +125,7 @@ def run_study(study: Study, command: str) -> Report:
         }
         pairs: list[tuple[Device, Device, Claim | None]]
         pairs = [(device, study.base, work.claim) for device in study.devices]
-        pairs += [(device, study.rival, None) for device in study.devices[:AGAINST_RIVAL]]
+        pairs += [(device, study.rival, None) for device in study.devices if device.rival]
         groups.append(
             tuple(
                 Comparison(
