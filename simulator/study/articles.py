@@ -6,8 +6,9 @@ are. Every plan is run on every device. Never touches costs or drawing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,7 @@ def run_study(study: Study, command: str) -> Report:
             device: list(_runs(work, device))
             for device in (study.base, study.rival, *study.devices)
         }
+        _require_equal(work, chain.from_iterable(runs.values()))
         pairs: list[tuple[Device, Device, Claim | None]]
         pairs = [(device, study.base, work.claim) for device in study.devices]
         pairs += [(device, study.rival, None) for device in study.devices if device.rival]
@@ -184,11 +186,15 @@ def _fastest(runs: list[Run | None]) -> Run:
 def _ratio(new: Run | None, base: Run | None) -> Ratio:
     assert new is not None, "the first plan fits"
     assert base is not None, "the first plan fits"
-    sides = new.result, base.result
-    if len({side.work for side in sides}) > 1 or len({side.devices for side in sides}) > 1:
-        each = ", ".join(f"{side.work:,.0f} on {side.devices:,}" for side in sides)
-        raise InputError(f"{sides[0].workload}: plans differ in work or devices ({each})")
     return Ratio(new=new, base=base)
+
+
+def _require_equal(work: Workload, runs: Iterable[Run | None]) -> None:
+    """Raise InputError where plans differ in what a step does, or on how many devices."""
+    found = dict.fromkeys((run.result.work, run.result.devices) for run in runs if run is not None)
+    if len(found) > 1:
+        each = "; ".join(f"{size:,.0f} on {devices:,} devices" for size, devices in found)
+        raise InputError(f"{work.label}: plans are to do the same on as many devices, not {each}")
 
 
 def _tried(work: Workload, runs: Mapping[Device, list[Run | None]]) -> str:
