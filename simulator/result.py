@@ -346,7 +346,7 @@ class Result:
     @property
     def mbu(self) -> float | None:
         """Bytes that the model must read over what the memory could deliver in that time."""
-        if self.latency <= 0:
+        if self.latency <= 0 or self.model_bytes <= 0:
             return None
         return self.model_bytes / self.latency / self.roof.bandwidth / self.devices
 

@@ -108,6 +108,8 @@ def _binding(result: Result) -> Fact:
         details.append(f"MBU {numbers.utilisation(result.mbu)} of {peak}")
     if result.mfu is not None:
         details.append(f"MFU {numbers.utilisation(result.mfu)}")
+    if result.hfu is not None and result.hfu != result.mfu:
+        details.append(f"HFU {numbers.utilisation(result.hfu)}")
     return Fact(label="bound by", value=bound, details=tuple(details))
 
 
