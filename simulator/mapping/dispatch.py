@@ -5,7 +5,7 @@ Knows routings, placements and how tokens lie on ranks. Never touches operators,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -33,6 +33,19 @@ class Share:
     slots: int
     """Slots of all ranks."""
     volume: Volume | None = None
+
+    def times(self, factor: float) -> Share:
+        """That of so many times as many tokens, routed alike."""
+        volume = self.volume
+        if volume is not None:
+            sizes = {part: round(getattr(volume, part) * factor) for part in Volume.__slots__}
+            volume = Volume(**sizes)
+        return replace(
+            self,
+            counts=tuple(round(count * factor) for count in self.counts),
+            arrived=round(self.arrived * factor),
+            volume=volume,
+        )
 
 
 Even = Literal["nothing", "volumes", "all"]

@@ -16,6 +16,7 @@ from simulator.costs.lower import alternatives, lower
 from simulator.costs.plan import KernelPlan
 from simulator.costs.target import Target
 from simulator.engine.execute import KernelRun, Memo, look_up
+from simulator.mapping.dispatch import Share
 from simulator.mapping.kernel import Kernel
 from simulator.ops.backward import Derived
 from simulator.ops.collective import Collective
@@ -26,6 +27,7 @@ from simulator.policies.order import EXPERT_ORDERS
 from simulator.runs.fitted import fastest, held
 from simulator.runs.line import Priced
 from simulator.specs.scenario import Scenario
+from simulator.specs.workload import MoE
 from simulator.tables.alone import alone
 
 
@@ -49,6 +51,8 @@ class Prices:
         self.memo = memo
         self._told = told
         self._known: dict[Op, Priced] = {}
+        self.shares: dict[tuple[MoE, int, int, bool], Share] = {}
+        """Routed shares that training has drawn: of a layer, its ranks and their tokens."""
 
     def __getitem__(self, op: Op) -> Priced:
         """The operator priced; raises SpecError where the device cannot compute in its formats."""
@@ -63,7 +67,7 @@ class Prices:
         """Those of another scenario, which share what is known: it differs in the degrees of its
         plan alone."""
         other = Prices(scenario, self.target, self.memo, self._told)
-        other._known = self._known
+        other._known, other.shares = self._known, self.shares
         return other
 
     def run(self, kernel: Kernel) -> KernelRun:

@@ -45,6 +45,10 @@ Take = Callable[[Priced], Seconds]
 """How long an operator takes: as it runs, or one of its proven limits."""
 
 
+SAMPLE = 1 << 16
+"""Tokens of all ranks that a quick run draws a routing for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
     """One piece of the model on one pipeline rank, as operators of one micro-batch."""
@@ -60,8 +64,9 @@ class Piece:
 class TrainingRun:
     """The pieces of every pipeline rank, and what a step makes of them."""
 
-    def __init__(self, prices: Prices) -> None:
+    def __init__(self, prices: Prices, *, quick: bool = False) -> None:
         scenario = prices.scenario
+        self._quick = quick
         model, sequence = scenario.model, scenario.input
         assert isinstance(model, Transformer), "only language models are trained"
         assert sequence is not None, "a training step has a sequence"
@@ -104,21 +109,23 @@ class TrainingRun:
         )
 
     def _share(self, layer: Layer) -> Share | None:
-        """The fullest rank's share of a layer whose experts lie on several ranks."""
+        """The fullest rank's share of a layer whose experts lie on several ranks.
+
+        A quick run draws ``SAMPLE`` tokens at most, and takes the others as routed like them.
+        """
         if not isinstance(layer.ffn, MoE) or self.plan.ep == 1:
             return None
-        if layer.ffn not in self._shares:
-            tokens = tuple((self.step.routed,) for _ in range(self.plan.ep))
+        ep, tokens, known = self.plan.ep, self.step.routed, self.prices.shares
+        key = layer.ffn, ep, tokens, self._quick
+        if key not in known:
+            drawn = min(tokens, max(1, SAMPLE // ep)) if self._quick else tokens
             dispatch = Dispatch(
-                self.plan, tokens, self.prices.scenario.seed, domain=self._domain(self.plan.ep)
+                self.plan, ((drawn,),) * ep, self.prices.scenario.seed, domain=self._domain(ep)
             )
             ranks = dispatch.routed(layer.ffn, 0).shares()
-            self._shares[layer.ffn] = max(ranks, key=lambda share: sum(share.counts))
-        return self._shares[layer.ffn]
-
-    @cached_property
-    def _shares(self) -> dict[MoE, Share]:
-        return {}
+            fullest = max(ranks, key=lambda share: sum(share.counts))
+            known[key] = fullest if drawn == tokens else fullest.times(tokens / drawn)
+        return known[key]
 
     def _domain(self, ranks: int) -> int:
         link = self.prices.target.accelerator.scale_up
@@ -304,7 +311,7 @@ def training_pass(prices: Prices) -> Pass:
 def quick_step(prices: Prices) -> Seconds:
     """The time of ``training_pass``, sooner found: once the pipeline is in step, as many more
     micro-batches as it has stages take as long each time."""
-    run, stages = TrainingRun(prices), prices.scenario.plan.pp
+    run, stages = TrainingRun(prices, quick=True), prices.scenario.plan.pp
     few, more = 2 * stages, 3 * stages
     if run.micro_batches <= more:
         return run.play(duration).makespan
