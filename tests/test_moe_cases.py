@@ -153,13 +153,13 @@ def test_a_low_latency_exchange_moves_22_megabytes_a_rank() -> None:
 
 
 def test_the_throughput_form_sends_a_token_once_to_a_rank() -> None:
-    """8 experts on 8 ranks meet 8 (1 - (7/8)^8) = 5.25 ranks: a third fewer rows than pairs."""
+    """A router group is a rank here: 8 experts in 4 groups meet 4 (1 - (3/4)^8) = 3.6 of 8 ranks."""
     once, each = (
         use(run("one layer", "h200", f"plan.exchange={form}", batch=8, input=256, ep=8))
         for form in ("throughput", "low_latency")
     )
     assert sum(map(sum, each.rows)) == 8 * 256 * 8
-    assert sum(map(sum, once.rows)) == pytest.approx(8 * 256 * 8 * (1 - (7 / 8) ** 8), rel=0.02)
+    assert sum(map(sum, once.rows)) == pytest.approx(8 * 256 * 4 * (1 - (3 / 4) ** 8), rel=0.02)
 
 
 @pytest.mark.parametrize(("ranks", "each"), [(32, 9), (144, 2)])

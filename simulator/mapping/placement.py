@@ -152,6 +152,8 @@ def require_fit(scenario: Scenario, use: MemoryUse) -> None:
         f"{' on each' if scenario.plan.devices > 1 else ''} ({parts}) of "
         f"{_gb(use.capacity)}, {_gb(use.total - use.capacity)} short"
     ]
+    if scenario.phase == "train":
+        raise CapacityError("; ".join([*lines, *_training_plans(scenario)]))
     sizes = {part.name: part.bytes for part in use.parts}
     shared = sizes["weights"] + sizes.get("KV cache", 0.0)
     free = use.capacity - (use.total - shared)
@@ -169,6 +171,33 @@ def require_fit(scenario: Scenario, use: MemoryUse) -> None:
         if batch:
             lines.append(f"on {ep} x {name} the largest batch that fits is {batch:,}")
     raise CapacityError("; ".join(lines))
+
+
+def _training_plans(scenario: Scenario) -> Iterator[str]:
+    """The nearest plan that fits a training step: first what costs no device, then more of them."""
+    plan, batch = scenario.plan, scenario.batch
+    wider = [plan]
+    for factor in (2, 4, 8, 16):
+        wider += [replace(plan, tp=plan.tp * factor), replace(plan, pp=plan.pp * factor)]
+    for base in wider:
+        for zero in range(plan.zero, 4):
+            for recompute in dict.fromkeys((plan.recompute, "full")):
+                found = replace(base, zero=zero, recompute=recompute)
+                legal = not plan_faults(
+                    scenario.model, found, phase="train", batch=batch, sequence=scenario.input
+                )
+                if (
+                    legal
+                    and (use := memory_use(replace(scenario, plan=found))).total <= use.capacity
+                ):
+                    changed = [
+                        f"--{name.replace('_', '-')} {getattr(found, name)}"
+                        for name in ("tp", "pp", "zero", "recompute")
+                        if getattr(found, name) != getattr(plan, name)
+                    ]
+                    yield f"{' '.join(changed)} fits, with {_gb(use.total)} on each"
+                    return
+    yield "no plan near it fits: take a smaller micro-batch or sequence"
 
 
 def _tensor_parallel(scenario: Scenario, count: int) -> str:

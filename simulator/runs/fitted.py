@@ -86,7 +86,9 @@ def busy(line: Line, target: Target) -> dict[str, Seconds]:
         if kernel.bandwidth < target.bandwidth:
             parts["cache"] = kernel.pipe_bytes / kernel.bandwidth
         return parts
-    parts = {part: min(known.parts.get(part, 0.0), time) for part in RESOURCES}
+    # Under a power limit an operator takes longer than the fit says, and its units are as busy.
+    stretch = max(1.0, time / known.seconds) if known.seconds > 0 else 1.0
+    parts = {part: min(stretch * known.parts.get(part, 0.0), time) for part in RESOURCES}
     gap = max(known.seconds - time, 0.0)
     idle = max(known.parts.get("latency", 0.0) - gap, 0.0)
     parts["latency"] = min(idle, time - max(parts.values()))
