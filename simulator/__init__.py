@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from simulator.result import Result
     from simulator.specs.scenario import Scenario
+    from simulator.study.plans import search_plans
 
 __all__ = [
     "Result",
@@ -38,10 +39,15 @@ __all__ = [
     "load_workload",
     "make_scenario",
     "predict",
+    "search_plans",
     "simulate",
 ]
 
-_HOMES = {"Result": "simulator.result", "Scenario": "simulator.specs.scenario"}
+_HOMES = {
+    "Result": "simulator.result",
+    "Scenario": "simulator.specs.scenario",
+    "search_plans": "simulator.study.plans",
+}
 
 
 def __getattr__(name: str) -> Any:

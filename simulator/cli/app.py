@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+
+from simulator.cli.options import (
+    Batch,
+    Context,
+    Devices,
+    Dtype,
+    FidelityChoice,
+    FidelityOption,
+    GlobalBatch,
+    Input,
+    Json,
+    Kind,
+    On,
+    Output,
+    Overrides,
+    PhaseOption,
+    Seed,
+    Sequence,
+    StackName,
+    SystemName,
+    Workload,
+)
+from simulator.cli.write import write_json
 
 app = typer.Typer(
     name="tilecast",
@@ -16,71 +38,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-class Kind(StrEnum):
-    """What the catalogue holds."""
-
-    hardware = "hardware"
-    workloads = "workloads"
-    stacks = "stacks"
-    systems = "systems"
-    fits = "fits"
-    memories = "memories"
-
-
-class PhaseChoice(StrEnum):
-    """What a run does."""
-
-    prefill = "prefill"
-    decode = "decode"
-    generate = "generate"
-    train = "train"
-    denoise = "denoise"
-
-
-class FidelityChoice(StrEnum):
-    """How a run is computed."""
-
-    roofline = "roofline"
-    cohort = "cohort"
-    tile = "tile"
-
-
-Json = Annotated[
-    str | None, typer.Option("--json", metavar="FILE", help="Write JSON to FILE, - for stdout.")
-]
-On = Annotated[str, typer.Option("--on", metavar="HW", help="Accelerator: a name or a YAML file.")]
-Workload = Annotated[
-    str, typer.Argument(metavar="WORKLOAD", help="Model: a name, a YAML file or a config.json.")
-]
-Batch = Annotated[
-    int, typer.Option("--batch", help="Sequences (or images) at once, over all devices.")
-]
-Input = Annotated[
-    int | None, typer.Option("--input", help="Prompt tokens per sequence; 2,048 by default.")
-]
-Output = Annotated[int | None, typer.Option("--output", help="Generated tokens per sequence.")]
-Context = Annotated[
-    int | None,
-    typer.Option("--context", help="Tokens in the cache of a decode step; 4,096 by default."),
-]
-Dtype = Annotated[str | None, typer.Option("--dtype", help="Weights in this number format.")]
-StackName = Annotated[
-    str | None, typer.Option("--stack", help="Software stack; the device's own by default.")
-]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of the expert routing.")]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Change one number of a spec; repeatable."),
-]
-PhaseOption = Annotated[
-    PhaseChoice | None, typer.Option("--phase", help="What to run; follows from the lengths.")
-]
-FidelityOption = Annotated[
-    FidelityChoice,
-    typer.Option("--fidelity", help="Closed form, cohorts of equal tiles, or every tile."),
-]
 
 
 def _print_version(wanted: bool) -> None:
@@ -114,7 +71,7 @@ def list_(
     kinds = [kind.value] if kind else [entry.value for entry in Kind]
     tables = {name: listing(name) for name in kinds}
     if json is not None:
-        _write_json(tables, json)
+        write_json(tables, json)
     if json != "-":
         print_listing(tables)
 
@@ -134,7 +91,7 @@ def show(
 
     description = describe(name, context or (), tuple(overrides or ()))
     if json is not None:
-        _write_json(description.data, json)
+        write_json(description.data, json)
     if json != "-":
         print_description(description)
 
@@ -154,7 +111,7 @@ def schema(kind: Annotated[Kind, typer.Argument(help="Kind of spec.")], json: Js
     """Write the JSON schema of a kind of spec, for editors."""
     from simulator.specs.schema import schema as schema_of
 
-    _write_json(schema_of(kind.value), json or "-")
+    write_json(schema_of(kind.value), json or "-")
 
 
 @app.command()
@@ -168,20 +125,14 @@ def run(
     context: Context = None,
     dtype: Dtype = None,
     stack: StackName = None,
-    system: Annotated[
-        str | None, typer.Option("--system", help="What is around it; the device's own.")
-    ] = None,
+    system: SystemName = None,
     tp: Annotated[int | None, typer.Option("--tp", help="Tensor-parallel ranks.")] = None,
     pp: Annotated[int | None, typer.Option("--pp", help="Pipeline stages.")] = None,
     dp: Annotated[int | None, typer.Option("--dp", help="Data-parallel replicas.")] = None,
     ep: Annotated[int | None, typer.Option("--ep", help="Expert-parallel ranks.")] = None,
     cp: Annotated[int | None, typer.Option("--cp", help="Context-parallel ranks.")] = None,
-    sequence: Annotated[
-        int | None, typer.Option("--sequence", help="Tokens of a training sequence.")
-    ] = None,
-    global_batch: Annotated[
-        int | None, typer.Option("--global-batch", help="Sequences of a training step.")
-    ] = None,
+    sequence: Sequence = None,
+    global_batch: GlobalBatch = None,
     micro_batch: Annotated[
         int | None, typer.Option("--micro-batch", help="Sequences of a micro-batch.")
     ] = None,
@@ -232,7 +183,7 @@ def run(
     with counting() as told:
         result = simulate(scenario, told)
     if json is not None:
-        _write_json(result.to_dict(), json)
+        write_json(result.to_dict(), json)
     if json != "-":
         from simulator.report.table import print_table
 
@@ -245,9 +196,66 @@ def run(
 
 
 @app.command()
+def plan(
+    workload: Workload,
+    on: Devices,
+    phase: PhaseOption = None,
+    batch: Batch = 1,
+    input: Input = None,
+    output: Output = None,
+    context: Context = None,
+    sequence: Sequence = None,
+    global_batch: GlobalBatch = None,
+    dtype: Dtype = None,
+    stack: StackName = None,
+    system: SystemName = None,
+    devices: Annotated[
+        str | None,
+        typer.Option(metavar="N,N", help="How many devices; 1, 2, 4, ... 64 by default."),
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(help="time, cost or throughput; time and cost by default.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Plans to show in each order.")] = 10,
+    exact: Annotated[int, typer.Option(min=0, help="Best plans of each device to simulate.")] = 5,
+    seed: Seed = 0,
+    overrides: Overrides = None,
+    json: Json = None,
+) -> None:
+    """List the parallel plans that are legal and fit, ranked by time and by cost."""
+    import sys
+
+    from simulator.cli.plan import as_data, found_plans, print_plans
+
+    found = found_plans(
+        workload,
+        on,
+        devices,
+        phase=phase.value if phase else None,
+        batch=batch,
+        input=input,
+        output=output,
+        context=context,
+        sequence=sequence,
+        global_batch=global_batch,
+        dtype=dtype,
+        stack=stack,
+        system=system,
+        by=by,
+        exact=exact,
+        seed=seed,
+        overrides=tuple(overrides or ()),
+    )
+    if json is not None:
+        write_json(as_data(found, top), json)
+    if json != "-":
+        print_plans(found, sys.stdout, top)
+
+
+@app.command()
 def roofline(
     workload: Workload,
-    on: Annotated[str, typer.Option("--on", metavar="HW,HW", help="Accelerators, comma between.")],
+    on: Devices,
     out: Annotated[Path, typer.Option("-o", metavar="FILE", help="Picture: .svg or .png.")],
     phase: PhaseOption = None,
     batch: Batch = 1,
@@ -299,7 +307,7 @@ def verify(
 
     checks = verify_workload(workload, on, seed)
     if json is not None:
-        _write_json(as_data(checks), json)
+        write_json(as_data(checks), json)
     if json != "-":
         print_checks(checks)
     require_ok(checks)
@@ -330,7 +338,7 @@ def predict(
 
     found = predict_file(family, table, on, out, stack, tuple(overrides or ()))
     if json is not None:
-        _write_json(as_data(found), json)
+        write_json(as_data(found), json)
     if out is None and json != "-":
         print_answer(found, sys.stdout)
     for note in found.notes:
@@ -378,39 +386,9 @@ def validate(
     ]
     found = studies(data, family, ways, report)
     if json is not None:
-        _write_json(as_data(found), json)
+        write_json(as_data(found), json)
     written = write_page(found, report) if report is not None else []
     if json != "-":
         print_studies(found, sys.stdout)
     if written:
         sys.stderr.write(f"report: {', '.join(str(path) for path in written)}\n")
-
-
-def _write_json(data: Any, target: str) -> None:
-    """Write ``data`` whole or not at all; ``-`` is standard output.
-
-    A device, a pipe or a link is written through, never put aside for a file.
-    """
-    import json
-    import sys
-
-    from simulator.errors import Fault, SpecError
-
-    text = json.dumps(data, indent=1, allow_nan=False) + "\n"
-    if target == "-":
-        sys.stdout.write(text)
-        return
-    path = Path(target)
-    try:
-        if path.is_symlink() or (path.exists() and not path.is_file()):
-            path.write_text(text, encoding="utf-8")
-            return
-        part = path.with_name(f".{path.name}.part")
-        try:
-            part.write_text(text, encoding="utf-8")
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        fix = "name a file in a folder that can be written"
-        raise SpecError([Fault(target, None, "", error.strerror or str(error), fix)]) from None

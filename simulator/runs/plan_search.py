@@ -92,11 +92,10 @@ class PlanSearch:
     plans: tuple[RankedPlan, ...]
     spaces: tuple[Space, ...]
     """One for each device, in the order in which they were asked for."""
-
-    @property
-    def priced(self) -> bool:
-        """Whether any device has a rent."""
-        return any(plan.rent is not None for plan in self.plans)
+    bases: tuple[Scenario, ...]
+    """What the plans are for, by device."""
+    by: tuple[By, ...]
+    """The orders whose best plans were simulated."""
 
     def ranked(self, by: By = "time") -> tuple[RankedPlan, ...]:
         """Plans in order, those that were simulated before those that were only estimated.
@@ -140,7 +139,7 @@ def search(
         for base, space in zip(bases, spaces, strict=True)
         for plan in _timed(base, space, by, exact, held, told)
     ]
-    return PlanSearch(plans=tuple(plans), spaces=spaces)
+    return PlanSearch(plans=tuple(plans), spaces=spaces, bases=tuple(bases), by=tuple(by))
 
 
 def _timed(
