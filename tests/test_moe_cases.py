@@ -153,7 +153,7 @@ def test_a_low_latency_exchange_moves_22_megabytes_a_rank() -> None:
 
 
 def test_the_throughput_form_sends_a_token_once_to_a_rank() -> None:
-    """A router group is a rank here: 8 experts in 4 groups meet 4 (1 - (3/4)^8) = 3.6 of 8 ranks."""
+    """A router group is a rank: 8 experts in 4 groups meet 4 (1 - (3/4)^8) = 3.6 of 8 ranks."""
     once, each = (
         use(run("one layer", "h200", f"plan.exchange={form}", batch=8, input=256, ep=8))
         for form in ("throughput", "low_latency")
