@@ -138,7 +138,7 @@ def _table(plans: Sequence[RankedPlan]) -> Table:
         ("n", [f"{plan.devices:,}" for plan in plans]),
         ("plan", [plan.text for plan in plans]),
         (unit, times),
-        ("tok/s/n", numbers.align([numbers.digits(plan.throughput) for plan in plans])),
+        ("tok/s/dev", numbers.align([numbers.digits(plan.throughput) for plan in plans])),
         ("$/Mtok", numbers.align([numbers.digits(plan.cost) for plan in plans])),
         (f"free {size}", numbers.align(free)),
         ("bound", [plan.bound_by or "" for plan in plans]),
@@ -163,7 +163,7 @@ def _table(plans: Sequence[RankedPlan]) -> Table:
 def _notes(found: PlanSearch, top: int) -> Iterator[str]:
     shown = [plan for by in found.by for plan in found.ranked(by)[:top]]
     if any(not plan.exact for plan in shown):
-        yield "~ estimated; the others are simulated and come first"
+        yield "~ estimated; the others are simulated"
     unpriced = [
         base.hardware.name
         for base in found.bases

@@ -54,9 +54,14 @@ time is taken as linear in the context, which it is but for steps of split and t
 
 
 def run_inference(
-    scenario: Scenario, memo: Memo | None = None, told: Callable[[], None] | None = None
+    scenario: Scenario,
+    memo: Memo | None = None,
+    told: Callable[[], None] | None = None,
+    prices: Prices | None = None,
 ) -> Result:
     """Answer an inference scenario; ``told`` is called for each kernel that was found.
+
+    ``prices`` are those of a scenario that differs in the degrees of its plan alone.
 
     Raises CapacityError where the device does not hold the model and its batch, SpecError where
     it has no way to compute in a needed number format.
@@ -64,8 +69,9 @@ def run_inference(
     use = memory_use(scenario)
     require_fit(scenario, use)
     target = Target(accelerator=scenario.hardware, stack=scenario.stack)
-    known = Memo() if memo is None else memo
-    passes = list(_passes(Prices(scenario, target, known, told)))
+    if prices is None:
+        prices = Prices(scenario, target, Memo() if memo is None else memo, told)
+    passes = list(_passes(prices.under(scenario)))
     latency = sum(one.weight * one.latency for one in passes)
     ops = tuple(_gather(passes, target))
     matrix = _main_format(ops, scenario)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -98,15 +98,16 @@ class PlanSearch:
     """The orders whose best plans were simulated."""
 
     def ranked(self, by: By = "time") -> tuple[RankedPlan, ...]:
-        """Plans in order, those that were simulated before those that were only estimated.
+        """Plans in order; without those whose cost is not known where it is ranked by.
 
-        Equal ones: fewer devices first, then by device and by plan.
+        Equal ones: fewer devices first, then by plan and by device.
         """
-        return tuple(sorted(self.plans, key=lambda plan: _order(plan, by)))
+        known = (plan for plan in self.plans if by != "cost" or plan.cost is not None)
+        return tuple(sorted(known, key=lambda plan: _order(plan, by)))
 
 
-def _order(plan: RankedPlan, by: By) -> tuple[bool, float, int, str, str]:
-    return not plan.exact, plan.value(by), plan.devices, plan.hardware, plan.text
+def _order(plan: RankedPlan, by: By) -> tuple[float, int, str, str]:
+    return plan.value(by), plan.devices, plan.text, plan.hardware
 
 
 def search(
@@ -121,7 +122,7 @@ def search(
     """Plans for each of ``bases``, one scenario for each device, on as many devices as ``counts``.
 
     ``held`` fields of the plan stay as the scenario has them. Of each device the ``exact`` best
-    estimates are simulated, in turns by each order of ``by``.
+    plans are simulated, as many by each order of ``by``, so that none of the best is an estimate.
 
     Raises InputError for a model without layers to cut, ImpossibleError where no plan is legal,
     and CapacityError where none fits, with the nearest one and its shortfall.
@@ -131,7 +132,7 @@ def search(
     spaces = tuple(Space(hardware=base.hardware.name) for base in bases)
     for base, space in zip(bases, spaces, strict=True):
         for devices in counts:
-            fill(space, base, devices, held, _counter(told, f"{space.hardware}: plans"))
+            fill(space, base, devices, held, _counter(told, f"{space.hardware}: plans tried"))
     if not any(space.kept for space in spaces):
         raise _none_fits(bases, spaces, counts, held)
     plans = [
@@ -151,24 +152,34 @@ def _timed(
     told: Told | None,
 ) -> list[RankedPlan]:
     """The plans of one device, all estimated and the best of them simulated."""
-    memo = Memo()
-    prices = Prices(base, Target(accelerator=base.hardware, stack=base.stack), memo)
-    count = _counter(told, f"{space.hardware}: estimated", len(space.kept))
+    prices = Prices(base, Target(accelerator=base.hardware, stack=base.stack), Memo())
+    count = _counter(told, f"{space.hardware}: plans estimated", len(space.kept))
     plans = []
     for entry in space.kept:
-        latency = estimate(prices.under(entry.scenario))
-        plans.append(_ranked(base, entry, latency, held))
+        plans.append(_ranked(base, entry, estimate(prices.under(entry.scenario)), held))
         count()
-    fittings = {plan.command: entry for plan, entry in zip(plans, space.kept, strict=True)}
-    chosen = _best(plans, by, exact)
-    count = _counter(told, f"{space.hardware}: simulated", len(chosen))
-    for place in chosen:
+    # Of one device the cheapest plan is that of most throughput.
+    orders: list[By] = ["time"] if "time" in by else []
+    orders += ["throughput"] if set(by) - {"time"} else []
+    each = -(-exact // len(orders))
+    count = _counter(told, f"{space.hardware}: plans simulated")
+    while (place := _unsure(plans, orders, each)) is not None:
         plan = plans[place]
-        scenario = replace(fittings[plan.command].scenario, command=plan.command)
-        result = run_inference(scenario, memo)
+        scenario = replace(space.kept[place].scenario, command=plan.command)
+        result = run_inference(scenario, prices=prices)
         plans[place] = replace(plan, latency=result.latency, exact=True, bound_by=result.bound_by)
         count()
     return plans
+
+
+def _unsure(plans: Sequence[RankedPlan], by: Sequence[By], most: int) -> int | None:
+    """The place of a plan that is among the best of an order and only estimated."""
+    for one in by:
+        order = sorted(range(len(plans)), key=lambda place: _order(plans[place], one))
+        for place in order[:most]:
+            if not plans[place].exact:
+                return place
+    return None
 
 
 def estimate(prices: Prices) -> Seconds:
@@ -213,16 +224,9 @@ def command_of(base: Scenario, plan: Plan, held: frozenset[str]) -> str:
     return " ".join(words)
 
 
-def _best(plans: Sequence[RankedPlan], by: Sequence[By], count: int) -> list[int]:
-    """Places of the best plans, in turns by each order."""
-    orders = [sorted(range(len(plans)), key=lambda place: _order(plans[place], one)) for one in by]
-    turns = (place for rank in zip(*orders, strict=True) for place in rank)
-    return list(dict.fromkeys(turns))[:count]
-
-
 def _none_fits(
     bases: Sequence[Scenario],
-    spaces: Iterable[Space],
+    spaces: Sequence[Space],
     counts: Sequence[int],
     held: frozenset[str],
 ) -> ImpossibleError:

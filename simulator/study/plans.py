@@ -46,8 +46,8 @@ def search_plans(
 
     ``devices`` is how many of each kind, one count or several; 1, 2, 4, ... 64 by default. All
     plans are estimated, and the ``exact`` best of each kind, by ``time``, ``cost`` or
-    ``throughput``, are simulated; without ``by`` they are the best by time and the best by cost
-    in turns. A degree that is set as an override of the plan, such as ``plan.tp=8``, stays. The
+    ``throughput``, are simulated; without ``by`` half of them are the best by time and half the
+    best by cost. A degree that is set as an override of the plan, such as ``plan.tp=8``, stays. The
     other arguments are those of ``make_scenario``; ``told`` hears what is done and how much of it.
 
     Raises InputError with all that is wrong, and CapacityError where nothing fits, with the
