@@ -98,7 +98,7 @@ def _placed(found: PlanSearch, by: By) -> Iterator[tuple[int, RankedPlan]]:
 
 
 def print_plans(found: PlanSearch, stream: TextIO, top: int) -> None:
-    """The best plans in each order, what was dropped and why, and how to run the first one."""
+    """The best plans in each order, equal orders once, what was dropped and why, and how to run the first one."""
     base = found.bases[0]
     lengths = [
         f"{name} {value:,}"
@@ -109,9 +109,12 @@ def print_plans(found: PlanSearch, stream: TextIO, top: int) -> None:
         if value is not None
     ]  # fmt: skip
     stream.write(f"{numbers.plain(base.model.name)} {base.phase}, {', '.join(lengths)}\n")
+    orders: dict[tuple[RankedPlan, ...], list[str]] = {}
     for by in found.by:
-        stream.write(f"\nby {_NAMES[by]}\n")
-        put(stream, _table(found.ranked(by)[:top]))
+        orders.setdefault(found.ranked(by)[:top], []).append(f"by {_NAMES[by]}")
+    for plans, names in orders.items():
+        stream.write(f"\n{' and '.join(names)}\n")
+        put(stream, _table(plans))
     stream.write("\n")
     for line in _notes(found, top):
         stream.write(f"{line}\n")

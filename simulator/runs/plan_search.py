@@ -4,7 +4,8 @@ Knows scenarios, plans and how to run them. Holds no cost formula and no event o
 
 An estimate runs the rank with most rows alone, the routing of the first MoE layer standing for
 all, and plays only as many micro-batches of a training step as its pipeline needs to get into
-step. Without experts it is the simulated time, in training too as far as the pipeline has a step.
+step. It is within a few percent of the simulated time, and equal to it where a pass has no
+experts.
 """
 
 from __future__ import annotations
