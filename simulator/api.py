@@ -6,13 +6,14 @@ Every command does what these functions do. Nothing here computes a time.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from simulator.errors import Fault, InputError, SpecError, UnknownNameError
-from simulator.mapping.legality import plan_faults
+from simulator.mapping.legality import plan_faults, recipe_faults
 from simulator.models.load import load_workload
 from simulator.models.recipe import with_dtype
 from simulator.result import Result
@@ -32,7 +33,7 @@ from simulator.specs.overrides import Override
 from simulator.specs.plan import Plan
 from simulator.specs.scenario import Fidelity, PhaseName, Scenario, lengths
 from simulator.specs.stack import Stack
-from simulator.specs.workload import Model, Transformer
+from simulator.specs.workload import Model, Transformer, UNet
 from simulator.specs.yaml_read import read_tree
 from simulator.specs.yaml_tree import Place, Scalar, Sequence
 
@@ -96,14 +97,13 @@ def make_scenario(
 
     Raises SpecError, UnknownNameError or, where several inputs are wrong, InputError with all.
     """
+    wrong = _wrong_kinds(locals())
+    if wrong:
+        raise SpecError(wrong)
     texts = tuple(overrides)
-    parts = overrides_by_spec(texts)
     faults: list[InputError] = []
-    if sequence is not None or global_batch is not None:
-        phase = phase or "train"
-    if phase == "train":
-        input = sequence if sequence is not None else input
-        batch = global_batch if global_batch is not None else batch
+    if phase is None and (sequence is not None or global_batch is not None):
+        phase = "train"
 
     def attempt(load: Callable[[], Spec]) -> Spec | None:
         try:
@@ -112,6 +112,11 @@ def make_scenario(
             faults.append(error)
             return None
 
+    parts = attempt(lambda: overrides_by_spec(texts)) or overrides_by_spec(())
+    twice = list(_twice(input, sequence, batch, global_batch)) if phase == "train" else []
+    if phase == "train":
+        input = sequence if sequence is not None else input
+        batch = global_batch if global_batch is not None else batch
     model = attempt(
         lambda: (
             load_workload(workload, parts["workload"])
@@ -139,24 +144,24 @@ def make_scenario(
         known = device
         software = attempt(lambda: default_stack(known, parts["stack"]))
     notes: tuple[str, ...] = ()
-    if device is not None and (system is not None or parts["system"]):
+    box: System | None = None
+    if system is not None or parts["system"]:
         alone = device
-        around = attempt(lambda: _system(system, alone, parts["system"]))
-        if around is not None:
-            box = around
-            notes = losses(alone, box)
-            device = attempt(lambda: placed(alone, box)) or device
+        box = around = attempt(lambda: _system(system, alone, parts["system"]))
+        if around is not None and alone is not None:
+            joined = alone, around
+            notes = losses(*joined)
+            device = attempt(lambda: placed(*joined)) or device
     degrees = {
         "tp": tp, "pp": pp, "dp": dp, "cp": cp, "ep": ep, "micro_batch": micro_batch, "zero": zero,
         "recompute": recompute,
     }  # fmt: skip
     chosen = [Override(name, str(value)) for name, value in degrees.items() if value is not None]
-    twice = {one.path for one in chosen} & {one.path for one in parts["plan"]}
+    said = "is set, but given on its own too", "keep one of them"
+    again = {one.path for one in chosen} & {one.path for one in parts["plan"]}
+    twice += [Fault("--set", None, f"plan.{name}", *said) for name in sorted(again)]
     if twice:
-        said = "is set, but given on its own too", "keep one of them"
-        faults.append(
-            SpecError([Fault("--set", None, f"plan.{name}", *said) for name in sorted(twice)])
-        )
+        faults.append(SpecError(twice))
     plan = attempt(lambda: with_overrides(Plan(), (*chosen, *parts["plan"])))
     if model is not None and dtype is not None:
         base = model
@@ -167,63 +172,135 @@ def make_scenario(
     ):
         if value is not None and value not in choices:
             faults.append(UnknownNameError(kind, value, choices))
+    scenario = None
+    if model is not None and plan is not None and (phase is None or phase in PHASES):
+        kind = cast(PhaseName, phase or _phase(model, input, output, context))
+        if kind == "decode" and context is None:
+            context = (input or 0) + (output or 0) or DEFAULT_CONTEXT
+            input = output = None
+        needed = lengths(model, kind)
+        if "input" in needed and input is None:
+            input = DEFAULT_INPUT
+        broken = plan_faults(
+            model, plan, phase=kind, batch=batch, sequence=None if kind == "decode" else input
+        )
+        if device is not None and kind == "train":
+            broken += recipe_faults(model, plan, device)
+        if broken:
+            faults.append(SpecError(broken))
+        given = {"input": input, "output": output, "context": context}
+        used = {name: value for name, value in given.items() if name in needed}
+        idle = given if kind == "train" else {"sequence": sequence, "global_batch": global_batch}
+        # Where a spec could not be loaded, that is a fault of its own, and nothing is returned.
+        scenario = attempt(
+            lambda: Scenario(
+                hardware=cast(Accelerator, device),
+                stack=cast(Stack, software),
+                model=model,
+                phase=kind,
+                batch=batch,
+                **used,
+                ignored=tuple(
+                    name
+                    for name, value in (given | idle).items()
+                    if value is not None and name not in needed
+                ),
+                plan=plan,
+                fidelity=cast(Fidelity, fidelity),
+                seed=seed,
+                overrides=texts,
+                system=None if box is None else box.name,
+                notes=notes,
+                command=_command(
+                    _name(workload),
+                    _name(hardware),
+                    {
+                        "phase": kind,
+                        "batch": batch,
+                        **used,
+                        "dtype": dtype,
+                        "stack": None if stack is None else _name(stack),
+                        "system": system,
+                        **{name.replace("_", "-"): value for name, value in degrees.items()},
+                        "fidelity": fidelity,
+                        "seed": seed,
+                    },
+                    texts,
+                ),
+            )
+        )
     if faults:
-        raise faults[0] if len(faults) == 1 else InputError("\n".join(map(str, faults)))
-    assert model is not None
-    assert device is not None
-    assert software is not None
-    assert plan is not None
-    phase = phase or _phase(model, input, output, context)
-    if phase == "decode" and context is None:
-        context = (input or 0) + (output or 0) or DEFAULT_CONTEXT
-        input = output = None
-    needed = lengths(model, cast(PhaseName, phase))
-    if "input" in needed and input is None:
-        input = DEFAULT_INPUT
-    broken = plan_faults(
-        model, plan, phase=phase, batch=batch, sequence=None if phase == "decode" else input
-    )
-    if broken:
-        raise SpecError(broken)
-    given = {"input": input, "output": output, "context": context}
-    return Scenario(
-        hardware=device,
-        stack=software,
-        model=model,
-        phase=cast(PhaseName, phase),
-        batch=batch,
-        **{name: value for name, value in given.items() if name in needed},
-        ignored=tuple(name for name, value in given.items() if value and name not in needed),
-        plan=plan,
-        fidelity=cast(Fidelity, fidelity),
-        seed=seed,
-        overrides=texts,
-        notes=notes,
-        command=_command(
-            _name(workload),
-            _name(hardware),
-            {
-                "phase": phase,
-                "batch": batch,
-                **{name: value for name, value in given.items() if name in needed},
-                "dtype": dtype,
-                "stack": None if stack is None else _name(stack),
-                "system": system,
-                **{name.replace("_", "-"): value for name, value in degrees.items()},
-                "fidelity": fidelity,
-                "seed": seed,
-            },
-            texts,
-        ),
-    )
+        raise _together(faults)
+    assert scenario is not None, "nothing was wrong"
+    return scenario
+
+
+_NAMES = {
+    "workload": (str, Path, Transformer, UNet), "hardware": (str, Path, Accelerator),
+    "stack": (str, Path, Stack), "system": (str, Path),
+    **dict.fromkeys(("dtype", "phase", "fidelity", "recompute"), (str,)),
+}  # fmt: skip
+_NEEDED = ("workload", "hardware", "batch", "fidelity", "seed", "overrides")
+
+
+def _wrong_kinds(given: Mapping[str, object]) -> list[Fault]:
+    """Arguments of ``make_scenario`` that are neither counts nor names where such are wanted."""
+    faults = []
+    for name, value in given.items():
+        if value is None and name not in _NEEDED:
+            continue
+        if name in _COUNTS:
+            fits = isinstance(value, Integral) and not isinstance(value, bool)
+            fix = "write a whole number"
+        elif name == "overrides":
+            fits = isinstance(value, Iterable) and not isinstance(value, str | bytes)
+            fix = "write a list of texts such as 'compute.units=300'"
+        else:
+            fits, fix = isinstance(value, _NAMES[name]) and value != "", "write a name"
+        if not fits:
+            faults.append(Fault("scenario", None, name, f"found {value!r:.40}", fix))
+    return faults
+
+
+def _twice(
+    input: int | None, sequence: int | None, batch: int, global_batch: int | None
+) -> Iterator[Fault]:
+    """Two names of a training step for one thing, with unequal values."""
+    for name, value, other, chosen in (
+        ("input", input, "sequence", sequence),
+        ("batch", None if batch == 1 else batch, "global_batch", global_batch),
+    ):
+        if value is not None and chosen is not None and value != chosen:
+            found = f"{value:,}, but {other} is {chosen:,}"
+            yield Fault("scenario", None, name, found, "they are one thing: keep one of them")
+
+
+def _together(errors: list[InputError]) -> InputError:
+    """One error that says all of them, each fault once."""
+    if len(errors) == 1:
+        return errors[0]
+    faults: dict[tuple[str, str], Fault] = {}
+    lines: dict[str, None] = {}
+    for error in errors:
+        if not isinstance(error, SpecError):
+            lines[str(error)] = None
+            continue
+        for fault in error.faults:
+            if faults.setdefault((fault.path, fault.found), fault) is fault:
+                lines[str(fault)] = None
+    if all(isinstance(error, SpecError) for error in errors):
+        return SpecError(faults.values())
+    return InputError("\n".join(lines))
 
 
 def _system(
-    system: str | Path | None, accelerator: Accelerator, overrides: tuple[Override, ...]
-) -> System:
+    system: str | Path | None, accelerator: Accelerator | None, overrides: tuple[Override, ...]
+) -> System | None:
     """The system asked for, or the accelerator's own one."""
     if system is not None:
         return load_system(system, overrides)
+    if accelerator is None:
+        return None
     own = default_system(accelerator, overrides)
     if own is None:
         fix = "name one with --system"

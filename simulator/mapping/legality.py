@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from typing import get_args
 
 from simulator.errors import Fault
 from simulator.mapping.held import expert_parts
 from simulator.mapping.shard import kv_copies, padded_vocab
 from simulator.mapping.stages import imbalance, stages
-from simulator.specs.plan import Plan
+from simulator.specs.hardware import Accelerator
+from simulator.specs.plan import Plan, Recipe
+from simulator.specs.precision import number_format
 from simulator.specs.workload import Attention, DenseFFN, Layer, Model, MoE, Transformer
 
 _SHOWN = 12
@@ -56,7 +59,7 @@ def plan_faults(
     if sequence is not None:
         faults += _sequence_faults(plan, phase, sequence)
     if phase == "train":
-        faults += _batch_faults(plan, batch)
+        faults += _training_faults(plan, batch)
     return faults
 
 
@@ -151,6 +154,9 @@ def _expert_faults(model: Transformer, layers: Iterable[Layer], plan: Plan) -> I
 
 
 def _sequence_faults(plan: Plan, phase: str, sequence: int) -> Iterator[Fault]:
+    if sequence < 1:
+        yield _fault("input", f"{sequence}", "1 or more")
+        return
     if plan.cp > 1 and sequence % (2 * plan.cp):
         found = f"{sequence:,} tokens are not {2 * plan.cp} equal parts, two for each of cp"
         yield _fault("cp", found, f"a sequence of {_multiples(sequence, 2 * plan.cp)} tokens")
@@ -162,9 +168,14 @@ def _sequence_faults(plan: Plan, phase: str, sequence: int) -> Iterator[Fault]:
             yield _fault("sequence_parallel", found, fix)
 
 
-def _batch_faults(plan: Plan, batch: int) -> Iterator[Fault]:
+def _training_faults(plan: Plan, batch: int) -> Iterator[Fault]:
+    if number_format(plan.gradients).bits < 16:
+        found = f"{plan.gradients} is too narrow to add gradients in"
+        yield _fault("gradients", found, "fp32, bf16 or fp16")
     once = plan.replicas * plan.micro_batch
-    if batch < 1 or batch % once:
+    if batch < 1:
+        yield _fault("batch", f"{batch}", "1 or more")
+    elif batch % once:
         yield _fault(
             "micro_batch",
             f"a global batch of {batch:,} does not divide by dp {plan.replicas} x micro_batch "
@@ -175,6 +186,24 @@ def _batch_faults(plan: Plan, batch: int) -> Iterator[Fault]:
         fix = f"a global batch of {_multiples(batch, once * plan.pp)}, or virtual_stages 1"
         found = f"{batch // once} micro-batches do not divide by pp {plan.pp}, as interleaving asks"
         yield _fault("virtual_stages", found, fix)
+
+
+def recipe_faults(model: Model, plan: Plan, device: Accelerator) -> list[Fault]:
+    """A training recipe that the device has no matrix rate for; none where it has, or where the
+    recipe is that of the model, whose formats run in the next wider one."""
+    if plan.recipe == "model" or not isinstance(model, Transformer):
+        return []
+
+    def rate(recipe: str) -> str:
+        name = number_format("fp8" if recipe == "dynamic" else recipe)
+        return name.compute or name.name
+
+    if rate(plan.recipe) in device.compute.matrix:
+        return []
+    others = (one for one in get_args(Recipe) if one != "model")
+    known = ["model", *(one for one in others if rate(one) in device.compute.matrix)]
+    found = f"{device.name} has no matrix rate for {rate(plan.recipe)}"
+    return [_fault("recipe", found, f"one of {', '.join(known)}")]
 
 
 def plan_notes(model: Model, plan: Plan, *, phase: str) -> tuple[str, ...]:

@@ -154,7 +154,7 @@ def _no_path(path: str, paths: Iterable[str]) -> Fault:
 def _value(override: Override, faults: list[Fault]) -> Node:
     """The value as YAML reads it: a scalar, or a list or mapping in brackets."""
     text = override.value
-    if text[0] not in "[{\"'":
+    if text[:1] not in ("[", "{", '"', "'"):
         return Scalar(_HERE, text, scope=_SCOPE)
     found: list[Fault] = []
     node: Node | None = Scalar(_HERE, "", broken=True)

@@ -14,6 +14,7 @@ from simulator.specs.fields import Checked, Flag
 from simulator.specs.hardware import Origins
 from simulator.specs.precision import FormatName
 
+Recipe = Literal["model", "bf16", "fp8", "mxfp8", "fp8_block", "dynamic"]
 ZeroStage = Annotated[int, Field(strict=True, ge=0, le=3)]
 MOST = 1 << 20
 Degree = Annotated[int, Field(strict=True, ge=1, le=MOST)]
@@ -62,7 +63,7 @@ class Plan(Checked):
     every layer from its input (arXiv 2205.05198)."""
     gradients: FormatName = "fp32"
     """Number format in which gradients are kept and reduced."""
-    recipe: Literal["model", "bf16", "fp8", "mxfp8", "fp8_block", "dynamic"] = "model"
+    recipe: Recipe = "model"
     """Number format of the products in training: that of the model's weights, one for all layers,
     or ``dynamic``: fp8 inside, bf16 for the first and last layers and the head."""
     overlap: Flag = True

@@ -66,6 +66,8 @@ class Scenario:
     overrides: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     """Lengths that were given and that the phase does not use."""
+    system: str | None = None
+    """The system that was asked for; None: the accelerator's own links."""
     notes: tuple[str, ...] = ()
     """What of its system is worth saying beside the answer, such as links that were lost."""
     command: str = field(default="", compare=False)
