@@ -259,6 +259,79 @@ class ExpertUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StageSpan:
+    """What one pipeline stage of a replica does, in seconds from the start of the step."""
+
+    stage: int
+    kind: str
+    """forward, backward, input, weight, send, gather, reduce, optimizer or another exchange."""
+    micro_batch: int
+    """-1 where it is of none, or of several."""
+    start: Seconds
+    end: Seconds
+    count: int = 1
+    """Spans of one kind that were joined into this one: it lasts as long as they did, and begins
+    about where they did."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPart:
+    """A part of the step of the busiest stage that nothing hides."""
+
+    name: str
+    group: Literal["forward", "recompute", "backward", "update", "exposed"]
+    bound: Literal["compute", "link", "latency", "waiting"]
+    time: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What one device sends in a step for one purpose, over links inside and out of its domain."""
+
+    name: str
+    ranks: int
+    """Largest group that exchanges."""
+    near: Bytes
+    far: Bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingBudget:
+    """Training on so many tokens, every step like the one that was simulated."""
+
+    tokens: float
+    steps: int
+    time: Seconds
+    device_hours: float
+    energy: Joules | None = None
+    cost: Dollars | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingUse:
+    """A training step: its plan, what each pipeline stage does and holds, and what is sent."""
+
+    plan: tuple[tuple[str, str], ...]
+    """Names and values of the plan's degrees and policies."""
+    micro_batches: int
+    """Of one replica and step."""
+    bubble: float
+    """Share of the pipeline's time in which a mean stage idles if all communication were free."""
+    spans: tuple[StageSpan, ...] = ()
+    """Of one replica, by stage and start; those between warm-up and cool-down joined where there
+    are many."""
+    folded: tuple[Seconds, Seconds] | None = None
+    """From when to when spans are joined; None where none are."""
+    parts: tuple[StepPart, ...] = ()
+    """The step of the busiest stage; the sum is its time."""
+    memory: tuple[MemoryUse, ...] = ()
+    """Of a rank of each pipeline stage."""
+    traffic: tuple[Traffic, ...] = ()
+    """Of a device of the busiest stage."""
+    budget: TrainingBudget | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """Everything that a run answers. ``latency`` is one step (decode), one pass (prefill, image
     step) or one whole request batch (generate)."""
@@ -272,7 +345,8 @@ class Result:
     output: int | None
     context: int | None
     dtype: str
-    """Number format in which most of the work is multiplied."""
+    """Number format of most FLOP among products with weights; attention cores count only where
+    there is no such product."""
     weights: str
     """Number format in which most bytes of weights are stored."""
     unit: Literal["tokens", "samples"]
@@ -297,8 +371,12 @@ class Result:
     phases: tuple[Phase, ...] = ()
     experts: tuple[ExpertUse, ...] = ()
     """One per phase of a model with MoE layers."""
+    training: TrainingUse | None = None
+    """Of a training step."""
     energy: Joules | None = None
+    """Estimate at the accelerators of all devices; None where their power is not known."""
     cost: Dollars | None = None
+    """Rent of all devices; None where no rent is known."""
     events: int = 0
     warnings: tuple[str, ...] = ()
     provenance: RunProvenance

@@ -35,6 +35,25 @@ def training_memory(
 ) -> MemoryUse:
     """The memory of the fullest rank of a legal plan, usually one of the first stage.
 
+    The arguments are those of ``stage_memories``.
+    """
+    uses = stage_memories(
+        model, plan, sequence=sequence, capacity=capacity, framework=framework, batch=batch
+    )
+    return max(uses, key=lambda use: use.total)
+
+
+def stage_memories(
+    model: Transformer,
+    plan: Plan,
+    *,
+    sequence: int,
+    capacity: Bytes,
+    framework: Bytes,
+    batch: int | None = None,
+) -> list[MemoryUse]:
+    """The memory of a rank of each pipeline stage of a legal plan.
+
     ``sequence`` is tokens of a sequence, ``batch`` the global batch in sequences where it may
     leave fewer micro-batches than stages. Weights that data- and context-parallel ranks share are
     shared under ZeRO; routed experts among the ranks that hold the same ones.
@@ -46,7 +65,7 @@ def training_memory(
         parts = [*ledger.parts(pieces, in_flight(plan, rank, micro))]
         parts.append(MemoryPart(name="runtime", bytes=framework, formula="what the stack holds"))
         uses.append(MemoryUse(parts=tuple(parts), capacity=capacity))
-    return max(uses, key=lambda use: use.total)
+    return uses
 
 
 @dataclass(frozen=True, slots=True)

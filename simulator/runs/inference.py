@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from simulator.costs.energy import run_energy
 from simulator.costs.target import Target
 from simulator.engine.execute import Memo
 from simulator.mapping.legality import plan_notes
@@ -123,8 +124,12 @@ def run_inference(
         experts=tuple(
             {one.phase: one.experts for one in passes if one.experts is not None}.values()
         ),
+        training=next((one.training for one in passes if one.training is not None), None),
         devices=scenario.plan.devices,
         hardware_flops=sum(one.weight * (one.hardware_flops or 0.0) for one in passes) or None,
+        energy=run_energy(
+            scenario.hardware.power, breakdown(ops, latency), latency, scenario.plan.devices
+        ),
         cost=None if rent is None else rent / 3600 * latency * scenario.plan.devices,
         events=sum(one.events for one in passes),
         warnings=(*_warnings(scenario), *_without_effect(scenario, behind)),
@@ -301,12 +306,18 @@ def _gather(passes: list[Pass], target: Target) -> Iterator[OpUse]:
 _SUMS = ("count", "time", "compute", "memory", "cache", "link", "latency", "flops", "bytes")
 
 
+_CORES = ("attention", "attention_backward")
+
+
 def _main_format(ops: tuple[OpUse, ...], scenario: Scenario) -> str:
-    """The matrix format that most of the work is done in."""
+    """The matrix format of most FLOP among products with weights: attention cores, whose share
+    grows with the context, count only where there is no other product."""
+    formats = scenario.hardware.compute.matrix
+    products = [op for op in ops if op.kind != "pointwise" and op.format in formats]
+    weighted = [op for op in products if op.kind not in _CORES]
     work: dict[str, float] = {}
-    for op in ops:
-        if op.kind != "pointwise" and op.format in scenario.hardware.compute.matrix:
-            work[op.format] = work.get(op.format, 0.0) + op.flops
+    for op in weighted or products:
+        work[op.format] = work.get(op.format, 0.0) + op.flops
     return max(sorted(work), key=lambda name: work[name])
 
 

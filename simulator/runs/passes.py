@@ -13,7 +13,7 @@ from simulator.costs.bounds import bounds
 from simulator.engine.execute import Segment, run_stream
 from simulator.engine.machine import CommandProcessor, LaunchPolicy
 from simulator.ops.op import Demand, Op, OpGraph
-from simulator.result import Bound, Bounds, ExpertUse
+from simulator.result import Bound, Bounds, ExpertUse, TrainingUse
 from simulator.runs.line import Line
 from simulator.runs.prices import Prices
 from simulator.specs.stack import Stack
@@ -39,6 +39,7 @@ class Pass:
     """What else passes on the path that decides, by name and by what it is bound by."""
     hardware_flops: Flops | None = None
     """FLOP that ran, recomputation included; None where that is the demand."""
+    training: TrainingUse | None = None
 
     @property
     def between(self) -> Seconds:

@@ -18,9 +18,8 @@ def numbers_behind(
 ) -> tuple[Basis, ...]:
     """The spec numbers and fits that this run used, with their sources.
 
-    Rates of other number formats, power, prices, and the links of a single device are left out:
-    they had no say. Nor had the stack's tile library where no operator was ``tiled`` alone: fits
-    set the time.
+    Rates of other number formats, and the links of a single device are left out: they had no say.
+    Nor had the stack's tile library where no operator was ``tiled`` alone: fits set the time.
     """
     hardware, stack = scenario.hardware, scenario.stack
     dram = hardware.dram
@@ -33,6 +32,8 @@ def numbers_behind(
         *(f"memory.{kind}.{name}" for kind in ("l2", "mall") for name in _CACHE),
         "memory.lds.per_clock",
         "compute.dies",
+        "power.peak",
+        "power.idle",
         "price.rent",
     ]
     efficiency = stack.matmul.efficiency

@@ -37,6 +37,7 @@ from simulator.runs.fitted import inside
 from simulator.runs.line import Line, Priced
 from simulator.runs.passes import Pass
 from simulator.runs.prices import Prices
+from simulator.runs.training_use import Group, Wait, Worked, training_use
 from simulator.specs.precision import number_format
 from simulator.specs.workload import Layer, MoE, Transformer
 from simulator.units import Flops, Seconds
@@ -324,12 +325,18 @@ def pass_of(run: TrainingRun, flops: Flops, hardware: Flops) -> Pass:
 
     ``flops`` are those of all devices that the model asks for, ``hardware`` those that ran.
     """
-    played = run.play(duration)
+    played = run.play(duration, record=True)
     slowest = max(range(len(run.ranks)), key=lambda rank: played.busy[rank])
-    lines = list(_lines(run, run.ranks[slowest]))
+    worked = list(_worked(run, run.ranks[slowest]))
+    lines = [line for _, line in worked]
     busy = sum(line.count * (line.time + run.gap) for line in lines)
     bubble = played.makespan - busy - played.exposed_send - played.exposed_collectives
     low, high = (run.play(_limit(side)).makespan for side in (0, 1))
+    waits: tuple[Wait, ...] = (
+        ("stage.send", "link", played.exposed_send),
+        ("gradients and weights", "link", played.exposed_collectives),
+        ("pipeline bubble", "waiting", max(0.0, bubble)),
+    )
     return Pass(
         phase="train",
         weight=1.0,
@@ -338,23 +345,24 @@ def pass_of(run: TrainingRun, flops: Flops, hardware: Flops) -> Pass:
         bounds=Bounds(lower=low, upper=high),
         events=0,
         demand=Demand(flops=flops),
-        waits=(
-            ("stage.send", "link", played.exposed_send),
-            ("gradients and weights", "link", played.exposed_collectives),
-            ("pipeline bubble", "waiting", max(0.0, bubble)),
-        ),
+        waits=waits,
         hardware_flops=hardware,
+        training=training_use(run, played, worked, waits),
     )
 
 
-def _lines(run: TrainingRun, pieces: list[Piece]) -> Iterator[Line]:
-    """Operators of one rank over all micro-batches, and its update."""
+def _worked(run: TrainingRun, pieces: list[Piece]) -> Iterator[Worked]:
+    """Operators of one rank over all micro-batches, and its update, by what they are for."""
     for piece in pieces:
         for done, count in piece.passes:
             many = count * run.micro_batches
-            for ops in (done.forward, done.recomputed, done.dgrad, done.wgrad):
+            streams: tuple[tuple[Group, tuple[Op, ...]], ...] = (
+                ("forward", done.forward), ("recompute", done.recomputed),
+                ("backward", done.dgrad), ("backward", done.wgrad),
+            )  # fmt: skip
+            for group, ops in streams:
                 for priced, time in run.exposed(ops, duration):
-                    yield Line(priced=priced, count=many, time=time)
+                    yield group, Line(priced=priced, count=many, time=time)
     for op in run.update(pieces):
         priced = run.prices[op]
-        yield Line(priced=priced, count=1, time=duration(priced))
+        yield "update", Line(priced=priced, count=1, time=duration(priced))
