@@ -292,3 +292,16 @@ def test_the_weakest_basis_is_named_and_an_override_weakens_it() -> None:
     changed = [n for n in faster.provenance.numbers if n.path.endswith("hbm3e.bandwidth")]
     assert [(n.source, n.basis) for n in changed] == [("--set", "assumed")]
     assert faster.latency < plain.latency
+
+
+def test_the_format_of_a_run_is_that_of_its_products_with_weights_at_any_context() -> None:
+    for context in (1024, 16384):
+        given = {"batch": 128, "context": context, "ep": 8}
+        short = ["groups.1.repeat=2", "groups.0.repeat=1"]
+        result = simulate(make_scenario("deepseek-v3", "h200", overrides=short, **given))
+        flops = {"attention": 0.0, "weights": 0.0}
+        for op in result.ops:
+            if op.kind == "attention" or op.format == "fp8":
+                flops["attention" if op.kind == "attention" else "weights"] += op.flops
+        assert (flops["attention"] > flops["weights"]) == (context == 16384)
+        assert result.dtype == "fp8"
