@@ -91,13 +91,20 @@ def narrow_weights(model: Transformer, recipe: str, *, ep: int = 1) -> dict[str,
     Such weights are cast anew, in both layouts, after each update. ``ep`` ranks share the routed
     experts.
     """
-    layers = list(model.layers())
+    layers, rule = list(model.layers()), RECIPES[recipe]
     totals: dict[str, int] = {}
+    known: dict[tuple[Layer, str | None], list[tuple[str, int]]] = {}
     for index, layer in enumerate(layers):
-        formats = in_recipe(model, layer, recipe, Place(index, len(layers)))
-        for weight in layer_weights(model, layer):
-            name = formats.weight_format(weight.part)
-            if weight.multiplied and number_format(name).bits < 16:
-                held = weight.elements // (ep if weight.part == "experts" else 1)
-                totals[name] = totals.get(name, 0) + held
+        place = Place(index, len(layers))
+        key = layer, rule(place)
+        if key not in known:
+            formats = in_recipe(model, layer, recipe, place)
+            known[key] = [
+                (name, weight.elements // (ep if weight.part == "experts" else 1))
+                for weight in layer_weights(model, layer)
+                for name in (formats.weight_format(weight.part),)
+                if weight.multiplied and number_format(name).bits < 16
+            ]
+        for name, held in known[key]:
+            totals[name] = totals.get(name, 0) + held
     return totals
