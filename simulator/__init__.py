@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from simulator.result import Result
     from simulator.specs.scenario import Scenario
     from simulator.study.plans import search_plans
+    from simulator.study.training_run import train_for
 
 __all__ = [
     "Result",
@@ -41,12 +42,14 @@ __all__ = [
     "predict",
     "search_plans",
     "simulate",
+    "train_for",
 ]
 
 _HOMES = {
     "Result": "simulator.result",
     "Scenario": "simulator.specs.scenario",
     "search_plans": "simulator.study.plans",
+    "train_for": "simulator.study.training_run",
 }
 
 

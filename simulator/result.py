@@ -201,7 +201,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """One step from the balanced run to this one."""
+    """One step from the run with even loads to this one."""
 
     name: str
     time: Seconds
@@ -255,7 +255,7 @@ class ExpertUse:
     behind the first, whose own stage has dense layers in it."""
     spans: tuple[Span, ...] = ()
     lost: tuple[Loss, ...] = ()
-    """The latency of the balanced run, then what each step adds; the sum is this run's."""
+    """The latency with even loads of ranks and experts, then what each step adds; the sum is this run's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,9 +269,8 @@ class StageSpan:
     """-1 where it is of none, or of several."""
     start: Seconds
     end: Seconds
-    count: int = 1
-    """Spans of one kind that were joined into this one: it lasts as long as they did, and begins
-    about where they did."""
+    share: float = 1.0
+    """Of the time from start to end; below 1 where several spans were joined."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

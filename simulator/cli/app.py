@@ -26,6 +26,7 @@ from simulator.cli.options import (
     Sequence,
     StackName,
     SystemName,
+    TrainTokens,
     Workload,
 )
 from simulator.cli.write import write_json
@@ -140,6 +141,7 @@ def run(
     recompute: Annotated[
         str | None, typer.Option("--recompute", help="none, selective or full.")
     ] = None,
+    train_tokens: TrainTokens = None,
     fidelity: FidelityOption = FidelityChoice.cohort,
     seed: Seed = 0,
     overrides: Overrides = None,
@@ -154,7 +156,10 @@ def run(
 
     from simulator.api import make_scenario, simulate
     from simulator.cli.progress import counting
+    from simulator.study.training_run import token_count, train_for
 
+    if train_tokens is not None:
+        token_count(train_tokens)
     scenario = make_scenario(
         workload,
         on,
@@ -182,6 +187,8 @@ def run(
     )
     with counting() as told:
         result = simulate(scenario, told)
+    if train_tokens is not None:
+        result = train_for(result, train_tokens)
     if json is not None:
         write_json(result.to_dict(), json)
     if json != "-":

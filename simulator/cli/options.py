@@ -79,3 +79,7 @@ Sequence = Annotated[int | None, typer.Option("--sequence", help="Tokens of a tr
 GlobalBatch = Annotated[
     int | None, typer.Option("--global-batch", help="Sequences of a training step.")
 ]
+TrainTokens = Annotated[
+    str | None,
+    typer.Option("--train-tokens", metavar="N", help="Tokens to train on, like 15.6T: days, cost."),
+]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.report import numbers
+from simulator.report import numbers, training_facts
 from simulator.result import Result
 
 LATENCY = {
@@ -50,18 +50,22 @@ def devices(result: Result) -> str:
 
 def facts(result: Result) -> list[Fact]:
     """The answer, most wanted first; what was not computed is left out."""
-    found = [_latency(result), _throughput(result), _binding(result), _memory(result)]
+    training = result.training is not None
+    found = [_latency(result), _throughput(result)]
+    found += _facts(training_facts.utilisation(result) if training else [])
+    found.append(_binding(result))
+    found += _facts(training_facts.losses(result))
+    found.append(_memory(result))
     if result.phases:
         parts = (f"{part.name} {numbers.quantity(part.latency, 's')}" for part in result.phases)
         found.append(Fact(label="phases", value=numbers.plain(", ".join(parts))))
-    one = result.unit.removesuffix("s")
-    if result.energy is not None and result.work > 0:
-        each = numbers.quantity(result.energy / result.work, "J")
-        found.append(Fact(label="energy", value=each, details=(f"per {one}",)))
-    if result.cost is not None and result.work > 0:
-        each = numbers.digits(1e6 * result.cost / result.work)
-        found.append(Fact(label="cost", value=f"${each}", details=(f"per million {result.unit}",)))
+    for lines in (training_facts.energy, training_facts.cost, training_facts.to_train):
+        found += _facts(lines(result))
     return found
+
+
+def _facts(lines: training_facts.Lines) -> list[Fact]:
+    return [Fact(label=label, value=value, details=details) for label, value, details in lines]
 
 
 def trust(result: Result) -> str:
@@ -94,6 +98,8 @@ def _throughput(result: Result) -> Fact:
     details = [f"{counted}, {devices(result)}"]
     if result.phase == "decode" and rate is not None and result.batch > 1:
         details.append(f"{numbers.quantity(rate / result.batch, unit)} per sequence")
+    if result.training is not None and rate is not None and result.devices > 1:
+        details.append(f"{numbers.quantity(rate / result.devices, unit)} per device")
     return Fact(label="throughput", value=value, details=tuple(details))
 
 
@@ -106,10 +112,8 @@ def _binding(result: Result) -> Fact:
     if result.mbu is not None:
         peak = numbers.quantity(result.roof.bandwidth, "B/s")
         details.append(f"MBU {numbers.utilisation(result.mbu)} of {peak}")
-    if result.mfu is not None:
+    if result.mfu is not None and result.training is None:
         details.append(f"MFU {numbers.utilisation(result.mfu)}")
-    if result.hfu is not None and result.hfu != result.mfu:
-        details.append(f"HFU {numbers.utilisation(result.hfu)}")
     return Fact(label="bound by", value=bound, details=tuple(details))
 
 

@@ -21,6 +21,7 @@ _LARGE = tuple((prefix, 1e3**power) for power, prefix in enumerate("kMGTPEZYRQ",
 _PREFIXES = {
     "s": (*_SMALL, ("", 1.0)),
     "J": (("p", 1e-12), *_SMALL, ("", 1.0), *_LARGE),
+    "Wh": (("", 1.0), *_LARGE),
     "W": (("m", 1e-3), ("", 1.0), *_LARGE),
     "B": (("", 1.0), *_LARGE),
     "B/s": (("", 1.0), *_LARGE),

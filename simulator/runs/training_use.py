@@ -188,47 +188,35 @@ def joined(
 ) -> tuple[tuple[StageSpan, ...], tuple[Seconds, Seconds] | None]:
     """The spans by stage and start, at most about ``most``; and from when to when they are joined.
 
-    Warm-up and cool-down, three micro-batches more than there are stages, stay as they are. Between
-    them the time of each kind is added up in equal slices of time, one kind after another.
+    Warm-up and cool-down, as long as three micro-batches more than there are stages, stay as they
+    are. Between them the time of each kind is added up in equal slices of time.
     """
     ordered = sorted(spans, key=lambda span: (span.stage, span.start, span.end, span.kind))
     edge = (stages + 3) * end / max(1, micro_batches)
     start, stop = edge, end - edge
     if len(ordered) <= most or start >= stop:
         return tuple(map(_whole, ordered)), None
-    kept = [span for span in ordered if span.start < start or span.end > stop]
-    inner = [span for span in ordered if not (span.start < start or span.end > stop)]
-    kinds = sorted({span.kind for span in inner}, key=lambda kind: (kind != "forward", kind))
-    room = max(most - len(kept), most // 4)
-    slices = max(8, room // (stages * max(1, len(kinds))))
+    inner = [start <= span.start and span.end <= stop for span in ordered]
+    found = [_whole(span) for span, within in zip(ordered, inner, strict=True) if not within]
+    kinds = {span.kind for span, within in zip(ordered, inner, strict=True) if within}
+    slices = max(8, max(most - len(found), most // 4) // (stages * max(1, len(kinds))))
     width = (stop - start) / slices
-    sums: dict[tuple[int, int, str], list[float]] = {}
-    for span in inner:
-        first = min(slices - 1, int((span.start - start) / width))
-        last = min(slices - 1, int((span.end - start) / width))
-        for place in range(first, last + 1):
-            low = max(span.start, start + place * width)
-            high = span.end if place == last else min(span.end, start + (place + 1) * width)
-            if high > low:
-                entry = sums.setdefault((span.stage, place, span.kind), [0.0, 0])
-                entry[0] += high - low
-                entry[1] += 1
-    found = list(map(_whole, kept))
-    at: dict[tuple[int, int], Seconds] = {}
-    for (stage, place, kind), (time, count) in sorted(
-        sums.items(), key=lambda item: (*item[0][:2], kinds.index(item[0][2]))
-    ):
-        own = at.get((stage, place), start + place * width)
-        if kind in ("send", "gather", "reduce"):
-            own = start + place * width  # Links work beside the units.
-        else:
-            at[stage, place] = own + time
-        found.append(
-            StageSpan(
-                stage=stage, kind=kind, micro_batch=-1, start=own, end=own + time,
-                count=max(2, int(count)),
-            )
-        )  # fmt: skip
+    sums: dict[tuple[int, int, str], Seconds] = {}
+    for span, within in zip(ordered, inner, strict=True):
+        place = int((span.start - start) / width)
+        low = span.start
+        while within and low < span.end:
+            high = min(span.end, start + (place + 1) * width) if place < slices - 1 else span.end
+            key = span.stage, place, span.kind
+            sums[key] = sums.get(key, 0.0) + max(0.0, high - low)
+            low, place = max(low, high), place + 1
+    found += [
+        StageSpan(
+            stage=stage, kind=kind, micro_batch=-1, start=start + place * width,
+            end=start + (place + 1) * width, share=min(1.0, time / width),
+        )
+        for (stage, place, kind), time in sums.items()
+    ]  # fmt: skip
     found.sort(key=lambda span: (span.stage, span.start, span.end, span.kind))
     return tuple(found), (start, stop)
 
