@@ -5,10 +5,10 @@ Knows numbers of stages, pieces and micro-batches. Never touches time, devices o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Literal, TypeAlias
 
 from simulator.errors import Fault, InputError, SpecError
@@ -67,17 +67,20 @@ def interleaved(stages: int, stage: int, micro_batches: int, pieces: int) -> lis
     A group passes the pieces in turn; 2 (p - 1 - r) + (v - 1) p forwards come before the first
     backward, so that one more than these is in flight. m must be a multiple of p.
     """
-    _check("interleaved", stages, stage, micro_batches, pieces)
-    if micro_batches % stages:
-        raise InputError(
-            f"interleaved pipeline: {micro_batches} micro-batches on {stages} stages; "
-            f"use a multiple of {stages} micro-batches, or one piece a stage with 1f1b"
-        )
-    return _weave(
-        _groups("forward", stages, micro_batches, pieces),
-        _groups("backward", stages, micro_batches, pieces),
-        2 * (stages - 1 - stage) + (pieces - 1) * stages,
-    )
+    return _grouped("interleaved", stages, stage, micro_batches, pieces)
+
+
+@PIPELINE_ORDERS.register("merged")
+def merged(stages: int, stage: int, micro_batches: int, pieces: int = 1) -> list[Work]:
+    """As interleaved, one forward more ahead: no forward stands before its own backward.
+
+    A forward and the backward after it may then run as one, also on the last stage (Megatron-LM,
+    ``--overlap-moe-expert-parallel-comm``). m must be a multiple of p.
+
+    >>> merged(1, 0, 2)
+    [('forward', 0, 0), ('forward', 0, 1), ('backward', 0, 0), ('backward', 0, 1)]
+    """
+    return _grouped("merged", stages, stage, micro_batches, pieces, more=1)
 
 
 @PIPELINE_ORDERS.register("zero_bubble")
@@ -112,6 +115,9 @@ class Lane:
     """Where the pieces' first forwards stand in it."""
     last: frozenset[int]
     """Where the pieces' gradients are complete."""
+    pairs: frozenset[int]
+    """Where forwards stand that may run as one with the backward after them: those that are as far
+    ahead as ``merged`` lets them be, for the backward then waits for none of them."""
 
 
 @lru_cache(maxsize=32)
@@ -129,8 +135,18 @@ def lay_out(order: PipelineOrder, stages: int, micro_batches: int, pieces: int) 
         places = list(enumerate(work))
         first = {piece: at for at, (kind, piece, _) in reversed(places) if kind == "forward"}
         last = {piece: at for at, (kind, piece, _) in places if kind in ("backward", "weight")}
-        lanes.append(Lane(work, frozenset(first.values()), frozenset(last.values())))
+        ahead = _ahead(stages, stage, pieces) + 1
+        pairs = frozenset(_pairs(work, ahead))
+        lanes.append(Lane(work, frozenset(first.values()), frozenset(last.values()), pairs))
     return tuple(lanes)
+
+
+def _pairs(work: Sequence[Work], ahead: int) -> Iterator[int]:
+    """Where a forward has so many forwards more than backwards before it, and a backward after."""
+    for index, (one, other) in enumerate(pairwise(work)):
+        if one[0] == "forward" and other[0] == "backward" and ahead == 0:
+            yield index
+        ahead -= (one[0] == "forward") - (one[0] == "backward")
 
 
 def _complete(work: Sequence[Work], each: set[tuple[int, int]]) -> bool:
@@ -167,6 +183,28 @@ def _groups(kind: WorkKind, size: int, micro_batches: int, pieces: int) -> tuple
         for piece in order
         for batch in range(first, first + size)
     )
+
+
+def _grouped(
+    name: str, stages: int, stage: int, micro_batches: int, pieces: int, more: int = 0
+) -> list[Work]:
+    """The interleaved order, ``more`` forwards further ahead."""
+    _check(name, stages, stage, micro_batches, pieces)
+    if micro_batches % stages:
+        raise InputError(
+            f"{name} pipeline: {micro_batches} micro-batches on {stages} stages; "
+            f"use a multiple of {stages} micro-batches, or one piece a stage with 1f1b"
+        )
+    return _weave(
+        _groups("forward", stages, micro_batches, pieces),
+        _groups("backward", stages, micro_batches, pieces),
+        _ahead(stages, stage, pieces) + more,
+    )
+
+
+def _ahead(stages: int, stage: int, pieces: int) -> int:
+    """Forwards before the first backward's own in the interleaved order."""
+    return 2 * (stages - 1 - stage) + (pieces - 1) * stages
 
 
 def _weave(forward: Sequence[Work], backward: Sequence[Work], ahead: int) -> list[Work]:

@@ -90,6 +90,65 @@ def test_the_bubble_of_zb_h1_is_that_of_the_paper(
     assert step.bubble == (stages - 1) * (parts[0] + parts[1] - min(parts))
 
 
+EXCHANGES = st.floats(0, 1)
+
+
+@settings(deadline=None)
+@given(
+    stages=st.integers(1, 6),
+    groups=st.integers(2, 5),
+    pieces=st.integers(1, 4),
+    time=TIME,
+    there=EXCHANGES,
+    back=EXCHANGES,
+)
+def test_pairs_that_hide_exchanges_pace_the_steady_state(
+    stages: int, groups: int, pieces: int, time: PieceTimes, there: float, back: float
+) -> None:
+    """Equal stages: ahead of the first backward of the last stage v p forwards have begun one by
+    one, behind its last pair as many backwards go, and v m - (v - 1) p - 1 pairs come between."""
+    forth, back_ = time.forward, time.backward
+    time = replace(time, forward_exchange=there * forth, backward_exchange=back * back_)
+    moved = there * forth + back * back_
+    pair = max(forth + back_ - moved, moved, forth, back_)
+    batches = stages * groups
+    step = run("merged", stages, batches, pieces, time=time, overlap_exchanges=True)
+    alone, pairs = pieces * stages, pieces * batches - (pieces - 1) * stages - 1
+    assert step.makespan == pytest.approx(alone * (forth + back_) + pairs * pair, rel=1e-12)
+
+
+@settings(deadline=None)
+@given(stages=st.integers(1, 6), groups=st.integers(1, 5), pieces=st.integers(1, 4), time=TIME)
+def test_pairs_without_exchanges_take_as_long_as_interleaving(
+    stages: int, groups: int, pieces: int, time: PieceTimes
+) -> None:
+    step = run("merged", stages, stages * groups, pieces, time=time, overlap_exchanges=True)
+    plain = run("interleaved", stages, stages * groups, pieces, time=time)
+    assert (step.makespan, step.bubble, step.busy) == (plain.makespan, plain.bubble, plain.busy)
+
+
+def test_one_stage_exposes_the_first_forward_and_the_last_backward() -> None:
+    """Forward 5 + 2 s of exchanges, backward 6 + 4 s, 5 micro-batches: 4 pairs of 11 s."""
+    time = piece(7, 6, 4, forward_exchange=2.0, backward_exchange=4.0)
+    step = run("merged", 1, 5, time=time, overlap_exchanges=True)
+    assert step.makespan == 7 + 4 * 11 + 10
+    assert step.exposed_exchanges == (2 + 4,)
+    assert run("1f1b", 1, 5, time=time).exposed_exchanges == (5 * 6,)
+
+
+def test_exchanges_longer_than_computation_pace_the_pairs() -> None:
+    """Forward 1 + 4 s of exchanges, backward 2 + 6 s: pairs of 10 s, 3 of which compute."""
+    time = piece(5, 4, 4, forward_exchange=4.0, backward_exchange=6.0)
+    step = run("merged", 1, 5, time=time, overlap_exchanges=True)
+    assert step.makespan == 5 + 4 * 10 + 8
+    assert step.exposed_exchanges == (4 + 4 * (10 - 3) + 6,)
+
+
+def test_a_pair_is_no_shorter_than_the_chain_of_either() -> None:
+    time = piece(1, 4, 4, forward_exchange=1.0, backward_exchange=3.0)
+    assert run("merged", 1, 3, time=time, overlap_exchanges=True).makespan == 1 + 2 * 8 + 8
+
+
 def test_equal_thirds_leave_zb_h1_a_third_of_the_bubble() -> None:
     assert run("zero_bubble", 8, 32).bubble * 3 == run("1f1b", 8, 32).bubble == 21
 
@@ -217,15 +276,40 @@ def longest_path(graph: Graph) -> float:
 
 
 def gathers(
-    graph: Graph, r: int, k: int, asks: dict[int, PieceTimes], after: list[Hashable]
+    graph: Graph, r: int, ks: list[int], asks: dict[int, PieceTimes], after: list[Hashable]
 ) -> list[Hashable]:
-    """Add the gather of work k of stage r, if it asks for one; returns its last part."""
-    if k in asks:
-        for j in range(asks[k].buckets):
-            graph[r, "G", k, j] = (asks[k].gather / asks[k].buckets, after)
-            after = [(r, "G", k, j)]
-        return after
-    return []
+    """Add the gathers of works ks of stage r that ask for one; returns the last part."""
+    asked: list[Hashable] = []
+    for k in ks:
+        if k in asks:
+            for j in range(asks[k].buckets):
+                graph[r, "G", k, j] = (asks[k].gather / asks[k].buckets, asked or after)
+                asked = [(r, "G", k, j)]
+    return asked
+
+
+def grouped(work: list[Work], ahead: int, as_one: bool) -> list[list[int]]:
+    """Works that run as one, together: forward f and backward f - ahead."""
+    kinds = [kind for kind, _, _ in work]
+    groups: list[list[int]] = []
+    for k, kind in enumerate(kinds):
+        number = kinds[:k].count("backward") + ahead
+        pair = kind == "backward" and kinds[: max(0, k - 1)].count("forward") == number
+        if as_one and pair and kinds[k - 1] == "forward":
+            groups[-1].append(k)
+        else:
+            groups.append([k])
+    return groups
+
+
+def durations(time: PieceTimes) -> dict[str, float]:
+    inward = time.recompute + time.backward_input
+    return {
+        "forward": time.forward,
+        "input": inward,
+        "weight": time.backward_weight,
+        "backward": inward + time.backward_weight,
+    }
 
 
 def graph_of(
@@ -239,6 +323,7 @@ def graph_of(
     overlap_collectives: bool,
     gather: str,
     reduce: str,
+    overlap_exchanges: bool,
 ) -> Graph:
     stages, pieces = len(times), len(times[0])
     graph: Graph = {}
@@ -255,54 +340,66 @@ def graph_of(
             for k, (kind, c, _) in enumerate(work)
             if kind != "weight" and (gather == "micro_batch" or k == firsts[c])
         }
-        link = gathers(graph, r, 0, asks, [])
-        for k, (kind, c, b) in enumerate(work):
-            time, n, here = times[r][c], times[r][c].buckets, c * stages + r
-            inward = time.recompute + time.backward_input
-            duration = {
-                "forward": time.forward,
-                "input": inward,
-                "weight": time.backward_weight,
-                "backward": inward + time.backward_weight,
-            }[kind]
-            before = list(free)
-            if kind == "forward" and here:
-                before.append(("activation", here, b))
-            if kind in ("backward", "input") and here < stages * pieces - 1:
-                before.append(("gradient", here, b))
-            gathered = [node for j in range(n) if (node := (r, "G", k, j)) in graph]
-            needs = gathered[:1] if overlap_collectives else gathered
-            graph[r, "start", k] = (0.0, before + needs)
+        groups = grouped(work, 2 * (stages - 1 - r) + (pieces - 1) * stages + 1, overlap_exchanges)
+        link = gathers(graph, r, groups[0], asks, [])
+        for ks, after in zip(groups, [*groups[1:], []], strict=True):
+            before, needs, duration = list(free), list[Hashable](), 0.0
+            for k in ks:
+                kind, c, b = work[k]
+                time, here = times[r][c], c * stages + r
+                duration += durations(time)[kind]
+                if kind == "forward" and here:
+                    before.append(("activation", here, b))
+                if kind in ("backward", "input") and here < stages * pieces - 1:
+                    before.append(("gradient", here, b))
+                gathered = [node for j in range(time.buckets) if (node := (r, "G", k, j)) in graph]
+                needs += gathered[:1] if overlap_collectives else gathered
+            if len(ks) == 2:
+                one, other = (times[r][work[k][1]] for k in ks)
+                moved = one.forward_exchange + other.backward_exchange
+                alone = durations(one)["forward"], durations(other)["backward"]
+                duration = max(duration - moved, moved, *alone)
+            start: Hashable = (r, "start", ks[0])
+            graph[start] = (0.0, before + needs)
             if overlap_collectives:
-                link = gathers(graph, r, k + 1, asks, [*link, (r, "start", k)]) or link
-            last: list[Hashable] = [(r, "start", k)]
-            for j in range(n):
-                graph[r, "C", k, j] = (duration / n, last + gathered[j : j + 1])
-                last = [(r, "C", k, j)]
-            free = last
+                link = gathers(graph, r, after, asks, [*link, start]) or link
+            free = []
+            for k in ks:
+                last, n = [start], times[r][work[k][1]].buckets
+                for j in range(n):
+                    waits = [node] if (node := (r, "G", k, j)) in graph else []
+                    graph[r, "C", k, j] = (duration / n, last + waits)
+                    last = [(r, "C", k, j)]
+                free += last
+            ends = list(free)
+            kind, c, _ = work[k]
+            time, n = times[r][c], times[r][c].buckets
             done = kind in ("backward", "weight") and (
                 reduce == "micro_batch"
                 or all(w[0] == "forward" or w[1] != c for w in work[k + 1 :])
             )
             if done and overlap_collectives:
                 for j in range(n):
-                    graph[r, "R", k, j] = (time.reduce / n, [*link, (r, "C", k, j)])
+                    made = ends if j == n - 1 else [(r, "C", k, j)]
+                    graph[r, "R", k, j] = (time.reduce / n, link + made)
                     link = [(r, "R", k, j)]
             elif done and reduce == "micro_batch":
-                graph[r, "R", k] = (time.reduce, link + last)
+                graph[r, "R", k] = (time.reduce, link + ends)
                 free = link = [(r, "R", k)]
             elif done:
                 late.append((k, time.reduce))
             if not overlap_collectives:
-                link = gathers(graph, r, k + 1, asks, link + free) or link
-            way, name = (1, "activation") if kind == "forward" else (-1, "gradient")
-            there = here + way
-            if kind != "weight" and 0 <= there < stages * pieces:
-                cost = 0.0 if stages == 1 else send[r] if way == 1 else send[r - 1]
-                graph[r, "S", k] = (cost, last + wire[way])
-                wire[way] = [(r, "S", k)]
-                graph[name, there, b] = (latency if stages > 1 else 0.0, wire[way])
-                free = free if overlap_send else [*free, (r, "S", k)]
+                link = gathers(graph, r, after, asks, link + free) or link
+            for k in ks:
+                kind, c, b = work[k]
+                way, name = (1, "activation") if kind == "forward" else (-1, "gradient")
+                there = c * stages + r + way
+                if kind != "weight" and 0 <= there < stages * pieces:
+                    cost = 0.0 if stages == 1 else send[r] if way == 1 else send[r - 1]
+                    graph[r, "S", k] = (cost, ends + wire[way])
+                    wire[way] = [(r, "S", k)]
+                    graph[name, there, b] = (latency if stages > 1 else 0.0, wire[way])
+                    free = free if overlap_send else [*free, (r, "S", k)]
         for k, cost in late:
             graph[r, "late", k] = (cost, link + free)
             free = link = [(r, "late", k)]
@@ -313,28 +410,29 @@ def graph_of(
 def case(chance: Random) -> tuple[tuple[Any, ...], dict[str, Any]]:
     name = chance.choice(list(PIPELINE_ORDERS))
     stages, batches = chance.randint(1, 5), chance.randint(1, 7)
-    pieces = chance.randint(1, 3) if name == "interleaved" else 1
-    if name == "interleaved":
+    grouped = name in ("interleaved", "merged")
+    pieces = chance.randint(1, 3) if grouped else 1
+    if grouped:
         batches = stages * chance.randint(1, 3)
 
     def some(most: float) -> float:
         return chance.choice([0.0, chance.uniform(0, most)])
 
-    times = [
-        [
-            PieceTimes(
-                forward=chance.random(),
-                backward_input=chance.random(),
-                backward_weight=chance.random(),
-                recompute=some(1),
-                gather=some(2),
-                reduce=some(2),
-                buckets=chance.randint(1, 3),
-            )
-            for _ in range(pieces)
-        ]
-        for _ in range(stages)
-    ]
+    def one() -> PieceTimes:
+        forward, inward, weight = (chance.random() for _ in range(3))
+        return PieceTimes(
+            forward=forward,
+            backward_input=inward,
+            backward_weight=weight,
+            recompute=some(1),
+            forward_exchange=some(forward),
+            backward_exchange=some(inward + weight),
+            gather=some(2),
+            reduce=some(2),
+            buckets=chance.randint(1, 3),
+        )
+
+    times = [[one() for _ in range(pieces)] for _ in range(stages)]
     how = {
         "send": [some(1.5) for _ in range(stages)],
         "latency": some(0.3),
@@ -343,6 +441,7 @@ def case(chance: Random) -> tuple[tuple[Any, ...], dict[str, Any]]:
         "overlap_collectives": chance.random() < 0.7,
         "gather": chance.choice(["step", "micro_batch"]),
         "reduce": chance.choice(["step", "micro_batch"]),
+        "overlap_exchanges": name == "merged" and chance.random() < 0.8,
     }
     return (times, PIPELINE_ORDERS[name], batches), how
 

@@ -29,7 +29,11 @@ def orders(name: str, stages: int, batches: int, pieces: int) -> list[list[Work]
 
 def legal(name: str, stages: int, batches: int, pieces: int) -> tuple[int, int, int]:
     """The sizes, brought to what the order is made for."""
-    return (stages, batches * stages, pieces) if name == "interleaved" else (stages, batches, 1)
+    return (
+        (stages, batches * stages, pieces)
+        if name in ("interleaved", "merged")
+        else (stages, batches, 1)
+    )
 
 
 @pytest.mark.parametrize("name", list(PIPELINE_ORDERS))
