@@ -122,13 +122,15 @@ def in_flight(plan: Plan, rank: int, micro_batches: int | None = None) -> tuple[
     1F1B: pp - rank. ZB-H1: pp, of which ``rank`` wait for the gradients of their weights (arXiv
     2401.10241, section 2.3); they count whole. Interleaved: the first (v - 1) pp + 2 (pp - rank -
     1) + 1 passes in Megatron-LM's order (pp micro-batches of a piece, then of the next): pp v +
-    pp - 1 on the first rank, which is its layers times 1 + (pp - 1) / (pp v).
+    pp - 1 on the first rank, which is its layers times 1 + (pp - 1) / (pp v). One more where a
+    forward runs beside the backward before which it stands (``overlap_exchanges``).
     """
     pp, pieces = plan.pp, plan.virtual_stages
     if pieces == 1:
         passes = pp if plan.pipeline == "zero_bubble" else pp - rank
+        passes += plan.overlap_exchanges
         return (passes if micro_batches is None else min(passes, micro_batches),)
-    passes = (pieces - 1) * pp + 2 * (pp - rank - 1) + 1
+    passes = (pieces - 1) * pp + 2 * (pp - rank - 1) + 1 + plan.overlap_exchanges
     if micro_batches is not None:
         passes = min(passes, pieces * micro_batches)
     rounds, rest = divmod(passes, pp * pieces)

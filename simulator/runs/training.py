@@ -29,6 +29,7 @@ from simulator.models.training import (
 from simulator.models.training_flops import hardware_flops_per_token
 from simulator.models.training_tape import LayerPass
 from simulator.ops.collective import Collective
+from simulator.ops.exchange import Exchange
 from simulator.ops.matmul import Matmul
 from simulator.ops.op import Demand, Op
 from simulator.policies.pipeline import PIPELINE_ORDERS
@@ -176,6 +177,8 @@ class TrainingRun:
         plan = self.plan
         times = [[self._times(piece, take) for piece in pieces] for pieces in self.ranks]
         name = "interleaved" if plan.virtual_stages > 1 else plan.pipeline
+        if plan.overlap_exchanges:
+            name = "merged"
         return run_pipeline(
             times,
             PIPELINE_ORDERS[name],
@@ -183,6 +186,7 @@ class TrainingRun:
             send=0.0 if plan.pp == 1 else take(self.prices[self.send]),
             overlap_send=plan.overlap,
             overlap_collectives=plan.overlap,
+            overlap_exchanges=plan.overlap_exchanges,
             gather="micro_batch" if plan.zero == 3 else "step",
             reduce="micro_batch" if plan.zero >= 2 else "step",
             optimizer=[self._update(pieces, take) for pieces in self.ranks],
@@ -190,17 +194,26 @@ class TrainingRun:
         )
 
     def _times(self, piece: Piece, take: Take) -> PieceTimes:
-        def total(kind: str) -> Seconds:
-            return sum(
-                count * self.seconds(getattr(done, kind), take) for done, count in piece.passes
-            )
+        def total(kind: str) -> tuple[Seconds, Seconds]:
+            """All of it, and what of it exchanges of experts take."""
+            whole = moved = 0.0
+            for done, count in piece.passes:
+                stream = self.exposed(getattr(done, kind), take)
+                whole += count * sum(time + self.gap for _, time in stream)
+                moved += count * sum(time for priced, time in stream if _is_exchange(priced))
+            return whole, moved
 
         gathered, reduced = self.reductions(piece)
+        forward, there = total("forward")
+        inward, back = total("dgrad")
+        again, there_again = total("recomputed")
         return PieceTimes(
-            forward=total("forward"),
-            backward_input=total("dgrad"),
-            backward_weight=total("wgrad"),
-            recompute=total("recomputed"),
+            forward=forward,
+            backward_input=inward,
+            backward_weight=total("wgrad")[0],
+            recompute=again,
+            forward_exchange=there,
+            backward_exchange=back + there_again,
             gather=sum(take(self.prices[op]) for op in gathered),
             reduce=sum(take(self.prices[op]) for op in reduced),
             buckets=self.buckets(piece),
@@ -273,6 +286,10 @@ class TrainingRun:
         return self.seconds(self.update(pieces), take)
 
 
+def _is_exchange(priced: Priced) -> bool:
+    return isinstance(priced.op, Exchange)
+
+
 def _kind(place: Place) -> tuple[bool, bool]:
     return place.index == 0, place.index == place.layers - 1
 
@@ -327,7 +344,7 @@ def pass_of(run: TrainingRun, flops: Flops, hardware: Flops) -> Pass:
     """
     played = run.play(duration, record=True)
     slowest = max(range(len(run.ranks)), key=lambda rank: played.busy[rank])
-    worked = list(_worked(run, run.ranks[slowest]))
+    worked = list(_worked(run, run.ranks[slowest], played.exposed_exchanges[slowest]))
     lines = [line for _, line in worked]
     busy = sum(line.count * (line.time + run.gap) for line in lines)
     bubble = played.makespan - busy - played.exposed_send - played.exposed_collectives
@@ -351,8 +368,21 @@ def pass_of(run: TrainingRun, flops: Flops, hardware: Flops) -> Pass:
     )
 
 
-def _worked(run: TrainingRun, pieces: list[Piece]) -> Iterator[Worked]:
-    """Operators of one rank over all micro-batches, and its update, by what they are for."""
+def _worked(run: TrainingRun, pieces: list[Piece], exposed: Seconds) -> Iterator[Worked]:
+    """Operators of one rank over all micro-batches, and its update, by what they are for.
+
+    Exchanges of experts have their share of the time in which nothing hides them.
+    """
+    shown = 1.0
+    if run.plan.overlap_exchanges:
+        lines = [line for _, line in _ran_by(run, pieces) if _is_exchange(line.priced)]
+        whole = sum(line.count * line.time for line in lines)
+        shown = exposed / whole if whole else 1.0
+    for group, line in _ran_by(run, pieces):
+        yield group, replace(line, time=line.time * shown) if _is_exchange(line.priced) else line
+
+
+def _ran_by(run: TrainingRun, pieces: list[Piece]) -> Iterator[Worked]:
     for piece in pieces:
         for done, count in piece.passes:
             many = count * run.micro_batches

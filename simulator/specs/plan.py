@@ -68,6 +68,11 @@ class Plan(Checked):
     or ``dynamic``: fp8 inside, bf16 for the first and last layers and the head."""
     overlap: Flag = True
     """Gradients are reduced, and weights gathered, beside the computation."""
+    overlap_exchanges: Flag = False
+    """A micro-batch's forward runs beside another's backward in training, so that dispatch and
+    combine of each hide behind the computation of the other (Megatron-LM's
+    ``--overlap-moe-expert-parallel-comm``, DualPipe of arXiv 2412.19437). One more micro-batch is
+    in flight; with pp above 1 it needs virtual_stages above 1, as there."""
     redundant_experts: Copies = 0
     """Copies of experts beyond one each, in every MoE layer."""
     placement: Literal["contiguous", "round_robin", "balanced"] = "contiguous"
