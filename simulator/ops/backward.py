@@ -17,7 +17,7 @@ from simulator.ops.matmul import GroupedMatmul, Matmul
 from simulator.ops.op import Demand, Op
 from simulator.ops.pointwise import Pointwise
 from simulator.specs.precision import number_format
-from simulator.units import Flops
+from simulator.units import Bytes, Flops
 
 BACKWARD: dict[str, tuple[float, float, float]] = {
     "rms_norm": (2, 1, 8),
@@ -40,13 +40,6 @@ BACKWARD: dict[str, tuple[float, float, float]] = {
 """(inputs, outputs, vector FLOP) per element of the forward's (rows, cols), by function. Inputs
 are the gradient that comes in and what the forward kept."""
 
-ATTENTION_RATE = 0.86
-"""FLOP rate of the backward kernel over the forward's. FlashAttention-3 on H100 SXM at head size
-128 without a mask: 542, 559, 561 against 638, 646, 648 TFLOP/s at 4k, 8k, 16k tokens, which is
-0.85 to 0.87 (0.68 to 0.80 at 512 to 2k); cuDNN 0.82 to 0.87 (arXiv 2407.08608, forward
-and backward speed in FP16).
-The FlashMLA README prints 1000 against 1460 on B200 for dense heads: 0.68."""
-
 _Half = Literal["up", "gate_up", "down", "plain_down"]
 _TURNED: dict[_Half, _Half] = {
     "up": "plain_down", "gate_up": "plain_down", "down": "up", "plain_down": "up",
@@ -66,7 +59,12 @@ class Derived(Op):
     @property
     @abstractmethod
     def factor(self) -> float:
-        """Time of this operator over that of ``priced_as``."""
+        """Time of this operator over that of ``priced_as``, at the same rate."""
+
+    @property
+    def more(self) -> Bytes:
+        """Bytes of memory traffic beyond ``factor`` times those of ``priced_as``."""
+        return 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +78,6 @@ class AttentionBackward(Derived):
 
     kind: ClassVar[str] = "attention_backward"
     forward: Attention
-    rate: float = ATTENTION_RATE
-    """FLOP rate over the forward's."""
 
     @property
     def priced_as(self) -> Attention:
@@ -90,10 +86,9 @@ class AttentionBackward(Derived):
 
     @property
     def factor(self) -> float:
-        """FLOPs over the forward's, at the lower rate."""
+        """FLOPs over the forward's."""
         core = self.forward
-        more = (3 * core.head_dim + 2 * core.v_dim) / (core.head_dim + core.v_dim)
-        return more / self.rate
+        return (3 * core.head_dim + 2 * core.v_dim) / (core.head_dim + core.v_dim)
 
     @property
     def model_flops(self) -> Flops:
@@ -247,6 +242,11 @@ class GroupedWeightGradient(Derived):
     def factor(self) -> float:
         """The same FLOPs."""
         return 1.0
+
+    @property
+    def more(self) -> Bytes:
+        """Gradients are read and written, where the forward product reads weights."""
+        return max(0.0, self.demand().bytes - self.forward.demand().bytes)
 
     def demand(self) -> Demand:
         """Rows and their gradients are read, the gradients of active experts read and written."""

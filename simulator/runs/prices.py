@@ -6,7 +6,7 @@ graphs or results.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from simulator.costs.collective import fastest as fastest_way
@@ -18,7 +18,7 @@ from simulator.costs.target import Target
 from simulator.engine.execute import KernelRun, Memo, look_up
 from simulator.mapping.dispatch import Share
 from simulator.mapping.kernel import Kernel
-from simulator.ops.backward import Derived
+from simulator.ops.backward import AttentionBackward, Derived
 from simulator.ops.collective import Collective
 from simulator.ops.exchange import Exchange
 from simulator.ops.matmul import GroupedMatmul
@@ -28,7 +28,7 @@ from simulator.runs.fitted import fastest, held
 from simulator.runs.line import Priced
 from simulator.specs.scenario import Scenario
 from simulator.specs.workload import MoE
-from simulator.tables.alone import alone
+from simulator.tables.alone import alone, beside
 
 
 class Prices:
@@ -62,6 +62,11 @@ class Prices:
             if self._told is not None:
                 self._told()
         return found
+
+    @property
+    def sent(self) -> Iterator[Priced]:
+        """What was priced so far and moves over links."""
+        return (one for one in self._known.values() if isinstance(one.op, Exchange | Collective))
 
     def under(self, scenario: Scenario) -> Prices:
         """Those of another scenario, which share what is known: it differs in the degrees of its
@@ -105,12 +110,17 @@ class Prices:
         like = self[op.priced_as]
         assert like.plan is not None, "kernels are like kernels"
         assert like.run is not None, "a kernel has run"
-        kernel = replace(like.kernel.at_pace(op.factor), name=op.name)
-        known = like.known
+        factor, known = op.factor, like.known
+        if isinstance(op, AttentionBackward):
+            factor /= self.target.stack.attention.backward
         if known is not None:
-            parts = {bound: time * op.factor for bound, time in known.parts.items()}
-            known = replace(known, seconds=known.seconds * op.factor, parts=parts)
-        plan, run = replace(like.plan, kernel=kernel), like.run.at_pace(op.factor)
+            more = op.more / self.target.bandwidth
+            if known.seconds > 0:
+                factor += beside(known.parts, more) / known.seconds
+            parts = {bound: time * factor for bound, time in known.parts.items()}
+            known = replace(known, seconds=known.seconds * factor, parts=parts)
+        kernel = replace(like.kernel.at_pace(factor), name=op.name)
+        plan, run = replace(like.plan, kernel=kernel), like.run.at_pace(factor)
         return Priced(op=op, plan=plan, known=known, run=run)
 
     def _as_planned(self, plan: KernelPlan, op: GroupedMatmul) -> KernelPlan:

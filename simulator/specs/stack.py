@@ -58,6 +58,9 @@ class AttentionLibrary(Checked):
     efficiency: FrozenMap[FormatOrDefault, Share]
     min_split: Count = 128
     """Fewest key-value tokens that a split of one sequence keeps."""
+    backward: Share = 0.86
+    """FLOP rate of the backward kernel over the forward's; where none is stated, that of
+    FlashAttention-3 on Hopper."""
 
 
 Limit = Annotated[float, Field(strict=True, ge=0)]

@@ -5,6 +5,7 @@ Knows operators, models, fits and stacks. Never touches a clock or files.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -18,13 +19,13 @@ from simulator.costs.families.model import Query, Terms, Values, model_of
 from simulator.costs.families.of_op import layer_of, query_of, share_of_layer
 from simulator.costs.target import Target
 from simulator.ops.collective import Collective
-from simulator.ops.matmul import GroupedMatmul
+from simulator.ops.matmul import GroupedMatmul, Matmul
 from simulator.ops.op import Op
 from simulator.ops.pointwise import MOVES, Pointwise
 from simulator.result import Bound
 from simulator.specs.precision import number_format
 from simulator.tables.predict import interval, shipped_fit
-from simulator.units import Seconds
+from simulator.units import Bytes, Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +90,9 @@ def _answer(query: Query, op: Op, target: Target) -> Alone | None:
         binds = max(parts, key=lambda name: parts[name])
         lower, upper = interval(fit, query, target, far, binds, told=False)
         scattered = (slowdown(op, target) - 1) * parts.get("memory", 0.0)
+        kept = beside(parts, _kept(op) / target.bandwidth)
         return Alone(
-            seconds=max(share * float(terms.seconds[0]) + scattered, floor(op, target)),
+            seconds=max(share * float(terms.seconds[0]) + scattered + kept, floor(op, target)),
             lower=lower,
             upper=upper,
             distance=far,
@@ -101,6 +103,22 @@ def _answer(query: Query, op: Op, target: Target) -> Alone | None:
             way=way,
         )
     return None
+
+
+def beside(parts: Mapping[Bound, Seconds], more: Seconds) -> Seconds:
+    """What ``more`` time of the device memory adds to a product: tiles and memory meet as the root
+    of their squares, as the models of products have it."""
+    compute, memory = parts.get("compute", 0.0), parts.get("memory", 0.0)
+    return math.hypot(compute, memory + more) - math.hypot(compute, memory)
+
+
+def _kept(op: Op) -> Bytes:
+    """Bytes of a product's result beyond one in 16 bits, which all were fitted with: gradients of
+    weights are wider, and added to what is there."""
+    if not isinstance(op, Matmul):
+        return 0.0
+    size = op.batch * op.m * op.n
+    return max(0.0, (1 + op.accumulate) * number_format(op.out).bytes(size) - 2.0 * size)
 
 
 def _collective(query: Query, terms: Terms, target: Target, values: Values) -> tuple[str, Terms]:

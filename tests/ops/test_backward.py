@@ -117,13 +117,6 @@ def test_attention_backward_is_five_products_of_which_the_model_asks_four() -> N
     assert latent.demand().flops == pytest.approx(2.6 * core(192, 128).demand().flops)
 
 
-@given(rate=st.floats(0.1, 1.0))
-def test_a_slower_backward_kernel_takes_longer(rate: float) -> None:
-    assert AttentionBackward(name="b", forward=core(), rate=rate).factor == pytest.approx(
-        2.5 / rate
-    )
-
-
 def test_attention_backward_writes_as_many_gradients_as_there_are_inputs() -> None:
     demand = AttentionBackward(name="b", forward=core()).demand()
     queries, keys = 2 * 64 * 8 * 128 * 2, 2 * 64 * 2 * 256 * 2
