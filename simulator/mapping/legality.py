@@ -29,6 +29,7 @@ _TRAINING = (
     "recompute",
     "gradients",
     "recipe",
+    "overlap_exchanges",
 )
 
 
@@ -60,6 +61,7 @@ def plan_faults(
         faults += _sequence_faults(plan, phase, sequence)
     if phase == "train":
         faults += _training_faults(plan, batch)
+        faults += _exchange_faults(plan, batch)
     return faults
 
 
@@ -206,6 +208,20 @@ def recipe_faults(model: Model, plan: Plan, device: Accelerator) -> list[Fault]:
     return [_fault("recipe", found, f"one of {', '.join(known)}")]
 
 
+def _exchange_faults(plan: Plan, batch: int) -> Iterator[Fault]:
+    """A forward and the backward beside it are of two micro-batches, in the middle of an order."""
+    if not plan.overlap_exchanges:
+        return
+    once = plan.replicas * plan.micro_batch
+    if batch == once:
+        found = "a single micro-batch has none beside it that would hide its exchanges"
+        fix = f"a global batch of {2 * once:,} or more, or no overlap_exchanges"
+        yield _fault("overlap_exchanges", found, fix)
+    if plan.pp > 1 and plan.virtual_stages == 1:
+        found = f"pp {plan.pp} with one piece on each stage puts no forward beside a backward"
+        yield _fault("overlap_exchanges", found, "virtual_stages 2 or more, or pp 1")
+
+
 def plan_notes(model: Model, plan: Plan, *, phase: str) -> tuple[str, ...]:
     """What a legal plan pads, copies, leaves unequal, or states without effect; for warnings."""
     return tuple(_notes(model, plan, phase))
@@ -218,6 +234,8 @@ def _notes(model: Model, plan: Plan, phase: str) -> Iterator[str]:
                 yield f"{name} has no effect in {phase}"
     elif plan.zero and plan.replicas * plan.cp == 1:
         yield f"zero {plan.zero} has no effect: one replica has nobody to share with"
+    if phase == "train" and plan.overlap_exchanges and plan.ep == 1:
+        yield "overlap_exchanges has no effect: with ep 1 no rows go to other ranks"
     if not isinstance(model, Transformer):
         return
     padded = padded_vocab(model.vocab, plan.tp)

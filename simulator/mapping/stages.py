@@ -128,9 +128,9 @@ def in_flight(plan: Plan, rank: int, micro_batches: int | None = None) -> tuple[
     pp, pieces = plan.pp, plan.virtual_stages
     if pieces == 1:
         passes = pp if plan.pipeline == "zero_bubble" else pp - rank
-        passes += plan.overlap_exchanges
+        passes += plan.merged
         return (passes if micro_batches is None else min(passes, micro_batches),)
-    passes = (pieces - 1) * pp + 2 * (pp - rank - 1) + 1 + plan.overlap_exchanges
+    passes = (pieces - 1) * pp + 2 * (pp - rank - 1) + 1 + plan.merged
     if micro_batches is not None:
         passes = min(passes, pieces * micro_batches)
     rounds, rest = divmod(passes, pp * pieces)

@@ -176,8 +176,8 @@ class TrainingRun:
         or of so many."""
         plan = self.plan
         times = [[self._times(piece, take) for piece in pieces] for pieces in self.ranks]
-        name = "interleaved" if plan.virtual_stages > 1 else plan.pipeline
-        if plan.overlap_exchanges:
+        name: str = "interleaved" if plan.virtual_stages > 1 else plan.pipeline
+        if plan.merged:
             name = "merged"
         return run_pipeline(
             times,
@@ -186,7 +186,7 @@ class TrainingRun:
             send=0.0 if plan.pp == 1 else take(self.prices[self.send]),
             overlap_send=plan.overlap,
             overlap_collectives=plan.overlap,
-            overlap_exchanges=plan.overlap_exchanges,
+            overlap_exchanges=plan.merged,
             gather="micro_batch" if plan.zero == 3 else "step",
             reduce="micro_batch" if plan.zero >= 2 else "step",
             optimizer=[self._update(pieces, take) for pieces in self.ranks],
@@ -374,7 +374,7 @@ def _worked(run: TrainingRun, pieces: list[Piece], exposed: Seconds) -> Iterator
     Exchanges of experts have their share of the time in which nothing hides them.
     """
     shown = 1.0
-    if run.plan.overlap_exchanges:
+    if run.plan.merged:
         lines = [line for _, line in _ran_by(run, pieces) if _is_exchange(line.priced)]
         whole = sum(line.count * line.time for line in lines)
         shown = exposed / whole if whole else 1.0

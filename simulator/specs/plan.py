@@ -100,6 +100,11 @@ class Plan(Checked):
         return self.dp if self.dp is not None else max(1, self.ep // (self.tp * self.cp))
 
     @property
+    def merged(self) -> bool:
+        """Whether forwards run beside backwards: there are exchanges, and they are to be hidden."""
+        return self.overlap_exchanges and self.ep > 1
+
+    @property
     def devices(self) -> int:
         """Devices that the plan takes."""
         return self.tp * self.cp * self.pp * self.replicas
