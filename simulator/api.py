@@ -144,9 +144,8 @@ def make_scenario(
         known = device
         software = attempt(lambda: default_stack(known, parts["stack"]))
     notes: tuple[str, ...] = ()
-    box: System | None = None
+    alone, box = device, None
     if system is not None or parts["system"]:
-        alone = device
         box = around = attempt(lambda: _system(system, alone, parts["system"]))
         if around is not None and alone is not None:
             joined = alone, around
@@ -209,7 +208,7 @@ def make_scenario(
                 fidelity=cast(Fidelity, fidelity),
                 seed=seed,
                 overrides=texts,
-                system=None if box is None else box.name,
+                bare=None if box is None else alone,
                 notes=notes,
                 command=_command(
                     _name(workload),

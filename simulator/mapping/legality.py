@@ -14,6 +14,7 @@ from simulator.errors import Fault
 from simulator.mapping.held import expert_parts
 from simulator.mapping.shard import kv_copies, padded_vocab
 from simulator.mapping.stages import imbalance, stages
+from simulator.models.recipes import PRODUCTS, in_recipe
 from simulator.specs.hardware import Accelerator
 from simulator.specs.plan import Plan, Recipe
 from simulator.specs.precision import number_format
@@ -29,6 +30,8 @@ _TRAINING = (
     "recompute",
     "gradients",
     "recipe",
+    "sequence_parallel",
+    "overlap",
     "overlap_exchanges",
 )
 
@@ -236,8 +239,14 @@ def _notes(model: Model, plan: Plan, phase: str) -> Iterator[str]:
         yield f"zero {plan.zero} has no effect: one replica has nobody to share with"
     if phase == "train" and plan.overlap_exchanges and plan.ep == 1:
         yield "overlap_exchanges has no effect: with ep 1 no rows go to other ranks"
+    if phase == "train" and plan.devices == 1 and not plan.overlap:
+        yield "overlap has no effect on one device"
     if not isinstance(model, Transformer):
         return
+    if phase == "train":
+        if plan.tp == 1 and not plan.sequence_parallel:
+            yield "sequence_parallel has no effect with tp 1"
+        yield from _wide_notes(model, plan)
     padded = padded_vocab(model.vocab, plan.tp)
     if padded != model.vocab:
         yield (
@@ -258,6 +267,20 @@ def _notes(model: Model, plan: Plan, phase: str) -> Iterator[str]:
 
 
 _DEFAULT = Plan()
+
+
+def _wide_notes(model: Transformer, plan: Plan) -> Iterator[str]:
+    """Formats of weights that have no gradients, so that training multiplies wider ones."""
+    told = {
+        (model.weight_format(part, layer), in_recipe(model, layer, plan.recipe).weight_format(part))
+        for group in model.groups
+        for layer in group.layers
+        for part in PRODUCTS
+        if plan.recipe == "model"
+    }
+    for stored, used in sorted(told):
+        if stored != used:
+            yield f"weights in {stored} have no gradients: they train in {used}"
 
 
 def divisors(number: int) -> list[int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,7 +25,6 @@ from simulator.models.graph import Step
 from simulator.models.graph_unet import build_unet_graph
 from simulator.ops.exchange import Exchange
 from simulator.result import (
-    Basis,
     Bound,
     Bounds,
     Interval,
@@ -43,7 +43,7 @@ from simulator.runs.prices import Prices
 from simulator.runs.provenance import numbers_behind, weakest
 from simulator.runs.training import training_pass
 from simulator.runs.training_unet import unet_training_pass
-from simulator.specs.plan import Plan
+from simulator.runs.without_effect import without_effect
 from simulator.specs.scenario import Scenario
 from simulator.specs.workload import Model, MoE, Transformer
 from simulator.units import Seconds
@@ -77,7 +77,7 @@ def run_inference(
     ops = tuple(_gather(passes, target))
     matrix = _main_format(ops, scenario)
     demands = [(one.weight, one.demand) for one in passes]
-    products = [op for op in ops if op.roof and op.kind != "pointwise"]
+    products = [op for op in ops if op.roof and not op.kind.startswith("pointwise")]
     formats = sorted({op.format for op in products})
     efficiency = scenario.stack.matmul.efficiency
     priced = [line.priced for one in passes for line in one.lines]
@@ -132,7 +132,7 @@ def run_inference(
         ),
         cost=None if rent is None else rent / 3600 * latency * scenario.plan.devices,
         events=sum(one.events for one in passes),
-        warnings=(*_warnings(scenario), *_without_effect(scenario, behind)),
+        warnings=(*_warnings(scenario), *without_effect(scenario, behind, prices)),
         provenance=RunProvenance(
             version=__version__,
             fidelity=scenario.fidelity,
@@ -171,8 +171,15 @@ def _passes(prices: Prices) -> Iterator[Pass]:
         if scenario.phase == "train":
             yield unet_training_pass(prices)
             return
-        graph = fused(build_unet_graph(model, scenario.batch), scenario.stack)
-        yield one_device("denoise", float(model.steps), graph, prices)
+        replicas = scenario.plan.replicas
+        graph = fused(build_unet_graph(model, -(-scenario.batch // replicas)), scenario.stack)
+        done = one_device("denoise", float(model.steps), graph, prices)
+        if replicas > 1:
+            whole = build_unet_graph(model, scenario.batch).total()
+            used = min(replicas, scenario.batch)
+            demand = replace(whole, weights=used * whole.weights)
+            done = replace(done, demand=demand)
+        yield done
         return
     if scenario.phase == "train":
         yield training_pass(prices)
@@ -269,7 +276,9 @@ def _gather(passes: list[Pass], target: Target) -> Iterator[OpUse]:
                 sums[part] += many * time
             if line.priced.plan is not None:
                 sums["flops"] += many * line.priced.kernel.flops
-                sums["bytes"] += many * line.priced.kernel.pipe_bytes
+                # What comes sooner than the memory could bring it was in a cache.
+                brought = line.time * target.peak_bandwidth
+                sums["bytes"] += many * min(line.priced.kernel.pipe_bytes, brought)
     for key in sorted(times, key=lambda key: (-times[key]["time"], key)):
         op, plan, sums = first[key].priced.op, first[key].priced.plan, times[key]
         yield OpUse(
@@ -343,34 +352,6 @@ def _phases(passes: list[Pass], scenario: Scenario) -> tuple[Phase, ...]:
     )
 
 
-def _without_effect(scenario: Scenario, behind: tuple[Basis, ...]) -> Iterator[str]:
-    """What was given or set by hand and had no say."""
-    for name in scenario.ignored:
-        yield f"{name} was given, but has no say in a {scenario.phase} run"
-    used = {number.path for number in behind}
-    for spec in (scenario.hardware, scenario.stack):
-        for entry in spec.provenance:
-            if entry.source == "--set" and f"{spec.name}.{entry.path}" not in used:
-                yield f"{entry.path} was set, but has no say in this run"
-    idle = {"name"}
-    if scenario.plan.ep == 1:
-        idle.add("placement")
-    if scenario.plan.ep <= scenario.plan.tp:
-        idle |= {"exchange", "dispatch", "combine"}  # rows go nowhere, or partial sums alone
-    if not scenario.has_experts or scenario.hardware.data_mover is None:
-        idle.add("descriptors")
-    if not scenario.has_experts:
-        idle.add("expert_order")
-    if scenario.phase == "train":
-        idle |= {"placement", "schedule", "exchange", "descriptors", "expert_order"}
-        if not isinstance(scenario.model, Transformer):
-            idle |= {"recipe", "pipeline", "sequence_parallel"}
-    for name in sorted(idle):
-        if getattr(scenario.plan, name) != getattr(_DEFAULT, name):
-            yield f"plan.{name} was set, but has no say in this run"
-
-
-_DEFAULT = Plan()
 _NARROW = re.compile(r"(?i)\b(nv|mx)?fp[48]|\bint[48]\b")
 """What names of quantised checkpoints carry."""
 

@@ -37,11 +37,9 @@ def numbers_behind(
         "price.rent",
     ]
     efficiency = stack.matmul.efficiency
-    of_stack = [
-        "launch.gap",
-        "launch.graph" if stack.mode == "graph" else "launch.host",
-        "framework_memory",
-    ]
+    of_stack = ["launch.gap", "framework_memory"]
+    if scenario.phase != "train":
+        of_stack.append("launch.graph" if stack.mode == "graph" else "launch.host")
     of_tiles = [
         "fill",
         "matmul.tiles",
@@ -68,7 +66,7 @@ def numbers_behind(
     if scenario.plan.ep > 1:
         of_stack.append("exchange_units")
     devices = scenario.plan.devices
-    if devices > 1:
+    if scenario.communicates:
         ways = ["scale_up" if hardware.scale_up else "host"]
         if links_of(devices, Target(accelerator=hardware, stack=stack)).islands[0] > 1:
             ways.append("scale_out" if hardware.scale_out else "host")

@@ -66,8 +66,8 @@ class Scenario:
     overrides: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     """Lengths that were given and that the phase does not use."""
-    system: str | None = None
-    """The system that was asked for; None: the accelerator's own links."""
+    bare: Accelerator | None = None
+    """The accelerator with links of its own, where ``hardware`` has those of a system."""
     notes: tuple[str, ...] = ()
     """What of its system is worth saying beside the answer, such as links that were lost."""
     command: str = field(default="", compare=False)
@@ -115,6 +115,13 @@ class Scenario:
                 object.__setattr__(self, name, int(value))
         if faults:
             raise SpecError(faults)
+
+    @property
+    def communicates(self) -> bool:
+        """Whether devices send each other anything: all but replicas that only infer do."""
+        plan = self.plan
+        groups = plan.tp * plan.cp * plan.pp * plan.ep
+        return plan.devices > 1 and (self.phase == "train" or groups > 1)
 
     @property
     def has_experts(self) -> bool:

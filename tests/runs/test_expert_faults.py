@@ -193,8 +193,8 @@ def test_a_reading_of_descriptors_has_no_say_on_a_device_without_a_mover() -> No
 
 
 def test_training_says_what_of_the_plan_of_experts_has_no_say() -> None:
-    said = run("plan.schedule=pipelined", "plan.placement=balanced", ep=2, phase="train").warnings
-    assert {text.split()[0] for text in said} >= {"plan.placement", "plan.schedule"}
+    said = run("plan.schedule=pipelined", "plan.exchange=throughput", ep=2, phase="train").warnings
+    assert {text.split()[0] for text in said} >= {"plan.exchange", "plan.schedule"}
 
 
 def test_tensor_parallel_replicas_without_a_sequence_are_refused() -> None:
