@@ -46,12 +46,12 @@ def exchanges(use: ExpertUse) -> bool:
 
 
 def total(use: ExpertUse) -> float:
-    """The latency of the run, as the steps from the balanced one add up to it."""
+    """The latency of the run, as the steps from even loads add up to it."""
     return math.fsum(step.time for step in use.lost)
 
 
 def saved(use: ExpertUse) -> float | None:
-    """Share of the latency that the balanced run does not need; None where it is not known."""
+    """Share of the latency that even loads would save; None where it is not known."""
     whole = total(use)
     return 1 - use.lost[0].time / whole if use.lost and whole > 0 else None
 
@@ -96,7 +96,7 @@ def load_finding(use: ExpertUse) -> str:
         text += f" expert {_times(peak(use.load))}"
     share = saved(use)
     if share is not None and share >= 0.005:
-        text += f"; balancing would save {numbers.percent(share)} of the time"
+        text += f"; even loads would save {numbers.percent(share)} of the time"
     return f"{text}.{none if empty else ''} {rows[0].upper()}{rows[1:]}. {one}"
 
 
@@ -156,6 +156,12 @@ def timeline_finding(use: ExpertUse) -> str:
     return f"{text}. {_who(shown[0])} slowest; the others wait {share} of it on average."
 
 
+_EVENED = (
+    " Even loads: experts and ranks get as many rows each, while tokens meet the same number of"
+    " ranks; moe.routing=balanced changes that number too."
+)
+
+
 def lost_finding(use: ExpertUse) -> str:
     """What imbalance costs."""
     whole, share = total(use), saved(use)
@@ -163,14 +169,15 @@ def lost_finding(use: ExpertUse) -> str:
         return ""
     base = numbers.quantity(use.lost[0].time, "s")
     if abs(share) < 0.005:
-        return f"Next to no time is lost: the balanced run would take {base} as well."
+        return f"Next to no time is lost: with even loads the run would take {base} as well."
     lost = numbers.quantity(abs(whole - use.lost[0].time), "s")
     if share < 0:
-        return f"This run is {lost} faster than the balanced one, which would take {base}."
+        return f"This run is {lost} faster than with even loads, which would take {base}.{_EVENED}"
     worst = max(use.lost[1:], key=lambda step: step.time)
     return (
-        f"Balancing would save {lost} or {numbers.percent(share)} of the"
+        f"Even loads would save {lost} or {numbers.percent(share)} of the"
         f" {numbers.quantity(whole, 's')}; the largest step is {numbers.plain(worst.name)}."
+        f"{_EVENED}"
     )
 
 
@@ -265,7 +272,7 @@ def _cost(use: ExpertUse, share: float) -> str:
     time, whole = numbers.quantity(abs(lost), "s"), numbers.quantity(total(use), "s")
     if numbers.points(share) in ("0.0", "-0.0"):
         return f"no time of {whole} lost"
-    what = "lost" if lost > 0 else "less than balanced"
+    what = "lost against even loads" if lost > 0 else "less than with even loads"
     return f"{time} of {whole} {what} ({numbers.points(abs(share))} %)"
 
 

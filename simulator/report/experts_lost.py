@@ -1,4 +1,4 @@
-"""From the balanced run to this one, step by step, as a waterfall.
+"""From the run with even loads to this one, step by step, as a waterfall.
 
 Steps may cost time or save some; the ends and the steps between add up. Pure layout; the pen
 draws it.
@@ -20,7 +20,7 @@ ROW = 26.0
 
 
 def picture(use: ExpertUse, width: float) -> Drawing:
-    """Lay out the steps; needs at least the balanced run."""
+    """Lay out the steps; needs at least the run with even loads."""
     sketch = Sketch(width)
     times = [step.time for step in use.lost]
     reached = list(itertools.accumulate(times))

@@ -47,7 +47,7 @@ from simulator.specs.workload import MoE, Transformer
 from simulator.units import Seconds
 
 EVENED: tuple[Even, ...] = ("volumes", "all")
-"""What is evened, step by step, on the way to a balanced run."""
+"""What is evened, step by step, on the way to even loads."""
 
 
 def language_pass(phase: str, weight: float, step: Step, prices: Prices) -> Pass:
@@ -245,7 +245,7 @@ def _losses(latencies: list[Seconds], names: tuple[str, ...]) -> tuple[Loss, ...
         Loss(name=name, time=latencies[place] - latencies[place + 1])
         for place, name in enumerate(names)
     ]
-    return (Loss(name="balanced run", time=latencies[-1]), *reversed(steps))
+    return (Loss(name="even loads", time=latencies[-1]), *reversed(steps))
 
 
 def _use(

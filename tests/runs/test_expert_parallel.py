@@ -86,7 +86,7 @@ def test_fidelities_agree_and_stay_in_bounds(
         assert sum(op.time for op in result.ops) == pytest.approx(result.latency, rel=1e-9)
         assert all(op.time >= 0 for op in result.ops)
         lost = use(result).lost
-        assert lost[0].name == "balanced run"
+        assert lost[0].name == "even loads"
         assert sum(step.time for step in lost) == pytest.approx(result.latency, rel=1e-9)
 
 

@@ -274,12 +274,12 @@ def test_findings_name_the_rank_and_what_balancing_would_save(uses: Uses) -> Non
     rank = use.rank_load.index(max(use.rank_load))
     text = experts.load_finding(use)
     assert text.startswith(f"Rank {rank} gets ")
-    assert "balancing would save 20 % of the time" in text
+    assert "even loads would save 20 % of the time" in text
     slower = dataclasses.replace(
         use, lost=(Loss(name="balanced", time=2e-3), Loss(name="luck", time=-1e-3))
     )
-    assert "balancing would save" not in experts.load_finding(slower)
-    assert "1.00 ms faster than the balanced one" in experts.lost_finding(slower)
+    assert "even loads would save" not in experts.load_finding(slower)
+    assert "1.00 ms faster than with even loads" in experts.lost_finding(slower)
 
 
 def test_a_pass_without_tokens_is_reported(uses: Uses) -> None:
