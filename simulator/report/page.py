@@ -16,7 +16,7 @@ from importlib import resources
 from pathlib import Path
 
 from simulator.errors import Fault, SpecError
-from simulator.report import experts_page, numbers, palette
+from simulator.report import experts_page, numbers, palette, training_page
 from simulator.report.facts import devices, facts, title, trust
 from simulator.report.points import points
 from simulator.report.ranking import lines, of_roof, ranked
@@ -70,7 +70,9 @@ def write_report(result: Result, directory: str | Path) -> list[Path]:
             for name, data in contents.items():
                 (whole / name).write_bytes(data)
             if home is target:
-                for name in {*FILES, *experts_page.FILES}.difference(contents):
+                for name in {*FILES, *experts_page.FILES, *training_page.FILES}.difference(
+                    contents
+                ):
                     (target / name).unlink(missing_ok=True)
                 for name in contents:
                     (whole / name).replace(target / name)
@@ -113,7 +115,7 @@ def render_page(result: Result) -> str:
         operators=_operators(result),
         memory=_memory(result),
         capacity=_capacity(result),
-        experts=experts_page.sections(result),
+        sets=_sets(result),
         head=_head(result),
         rows=_rows(result),
         count=numbers.count(len(result.ops)),
@@ -146,7 +148,16 @@ def _contents(result: Result) -> dict[str, bytes]:
         "roofline.svg": pen.svg(figure, sheet).encode(),
         "roofline.png": pen.png(figure, sheet),
     }
-    return contents | experts_page.files(result)
+    return contents | experts_page.files(result) | training_page.files(result)
+
+
+def _sets(result: Result) -> list[tuple[str, str, list[experts_page.Section]]]:
+    """Ids, headings and contents of the sections with sets of pictures."""
+    found = [
+        ("training", "Training step", training_page.sections(result)),
+        ("experts", "Experts", experts_page.sections(result)),
+    ]
+    return [entry for entry in found if entry[2]]
 
 
 def _text(name: str) -> str:
