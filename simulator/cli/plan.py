@@ -25,7 +25,7 @@ def found_plans(workload: str, on: str, devices: str | None, **options: Any) -> 
 
     ``options`` are those of ``search_plans``, which refuses counts that are none.
     """
-    names = [name.strip() for name in on.split(",")]
+    names = list(dict.fromkeys(name.strip() for name in on.split(",")))
     counts: list[Any] | None = None
     if devices is not None:
         words = [word.strip() for word in devices.split(",")]
@@ -98,7 +98,8 @@ def _placed(found: PlanSearch, by: By) -> Iterator[tuple[int, RankedPlan]]:
 
 
 def print_plans(found: PlanSearch, stream: TextIO, top: int) -> None:
-    """The best plans in each order, equal orders once, what was dropped and why, and how to run the first one."""
+    """The best plans in each order, equal orders once, what was dropped and why, and how to run
+    the first one."""
     base = found.bases[0]
     lengths = [
         f"{name} {value:,}"
@@ -114,12 +115,12 @@ def print_plans(found: PlanSearch, stream: TextIO, top: int) -> None:
         orders.setdefault(found.ranked(by)[:top], []).append(f"by {_NAMES[by]}")
     for plans, names in orders.items():
         stream.write(f"\n{' and '.join(names)}\n")
-        put(stream, _table(plans))
+        put(stream, _table(plans) if plans else "none")
     stream.write("\n")
     for line in _notes(found, top):
         stream.write(f"{line}\n")
-    best = found.ranked(found.by[0])[0]
-    stream.write("\nthe first one:\n" + _folded(best.command))
+    for best in found.ranked(found.by[0])[:1]:
+        stream.write("\nthe first one:\n" + _folded(best.command))
 
 
 _NAMES = {"time": "time", "cost": "cost", "throughput": "throughput of a device"}

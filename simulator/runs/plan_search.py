@@ -135,7 +135,7 @@ def search(
         for devices in counts:
             fill(space, base, devices, held, _counter(told, f"{space.hardware}: plans tried"))
     if not any(space.kept for space in spaces):
-        raise _none_fits(bases, spaces, counts, held)
+        raise _none_fits(bases, spaces, counts, held, told)
     plans = [
         plan
         for base, space in zip(bases, spaces, strict=True)
@@ -230,6 +230,7 @@ def _none_fits(
     spaces: Sequence[Space],
     counts: Sequence[int],
     held: frozenset[str],
+    told: Told | None,
 ) -> ImpossibleError:
     """Why there is no plan: for each device the nearest one, and how many devices would do."""
     lines = []
@@ -247,17 +248,17 @@ def _none_fits(
             f"no plan of {base.model.name} fits on {name}; the nearest of "
             f"{space.too_large:,} legal ones, {near.text}, needs "
             f"{near.memory.total / 1e9:,.1f} GB of {near.memory.capacity / 1e9:,.1f} GB on each, "
-            f"{space.shortfall / 1e9:,.1f} GB short{_more(base, max(counts), held)}"
+            f"{space.shortfall / 1e9:,.1f} GB short{_more(base, max(counts), held, told)}"
         )
     kind = CapacityError if any(space.nearest for space in spaces) else ImpossibleError
     return kind("\n".join(lines))
 
 
-def _more(base: Scenario, devices: int, held: frozenset[str]) -> str:
+def _more(base: Scenario, devices: int, held: frozenset[str], told: Told | None) -> str:
     """How many devices would hold it, of powers of two up to 16 times as many."""
     for count in (1 << power for power in range(devices.bit_length(), devices.bit_length() + 4)):
         space = Space(hardware=base.hardware.name)
-        fill(space, base, count, held)
+        fill(space, base, count, held, _counter(told, f"{space.hardware}: plans tried"))
         if space.kept:
             return f"; --devices {count} fits, with {space.kept[0].text}"
     return ""

@@ -122,6 +122,15 @@ def test_a_device_without_a_plan_is_named_beside_the_others(tilecast: Tilecast) 
     assert "nearest: tp1 on 1" in out
 
 
+def test_where_no_plan_has_a_cost_none_is_ranked_by_it(tilecast: Tilecast) -> None:
+    code, out, _ = tilecast(
+        "plan llama-3.1-70b --on h100,mi455x,mi455x --phase decode --devices 1 --by cost"
+    )
+    assert code == 0
+    assert "\nby cost\nnone\n" in out
+    assert out.count("mi455x: 1 plans tried, 1 legal and fitting") == 1
+
+
 def test_all_that_is_wrong_is_said_at_once(tilecast: Tilecast) -> None:
     code, out, err = tilecast("plan llama-3.1-8b --on h20x,mi300,h200 --devices 0,x,-3 --by speed")
     assert (code, out) == (2, "")
