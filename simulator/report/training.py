@@ -59,8 +59,11 @@ def timeline_finding(use: TrainingUse) -> str:
             f": its {stages} stages idle {numbers.points(math.fsum(idle.values()) / stages)} % on"
             f" average, {numbers.points(min(idle.values()))} % at least"
         )
-    text += ". F and B: forward and backward pass, with the number of the micro-batch; thin rows"
-    text += " below: what the links do"
+    weights = ", W gradients of weights" if any(s.kind == "weight" for s in use.spans) else ""
+    text += (
+        f". Numbers are micro-batches, after F for forward, B for backward{weights}, where there"
+    )
+    text += " is room; thin rows below are what the links do"
     if use.folded is not None:
         text += "; between warm-up and cool-down heights are shares of the time"
     return f"{text}."
@@ -92,7 +95,7 @@ def memory_finding(use: TrainingUse) -> str:
     where = f"A rank of stage {fullest} holds most" if len(use.memory) > 1 else "Each rank holds"
     return numbers.plain(
         f"{where}: {numbers.quantity(memory.total, 'B')} of"
-        f" {numbers.quantity(memory.capacity, 'B')}, {ends}; {most.name} take"
+        f" {numbers.quantity(memory.capacity, 'B')}, {ends}. The largest part is {most.name},"
         f" {numbers.quantity(most.bytes, 'B')}."
     )
 

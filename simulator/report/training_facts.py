@@ -53,9 +53,11 @@ def losses(result: Result) -> Lines:
     found: Lines = []
     if plan.get("pp", "1") != "1":
         bubble = numbers.points(share_of(use, "pipeline bubble", result.latency))
+        mean = f"of the busiest stage; {numbers.points(use.bubble)} % of a mean one"
         many = f"{numbers.count(use.micro_batches)} micro-batches over {plan['pp']} stages"
-        alone = f"{numbers.points(use.bubble)} % by the schedule alone"
-        found.append(("bubble", f"{bubble} %", (f"{many}, {plan.get('schedule')}", alone)))
+        schedule = numbers.plain(plan.get("schedule", ""))
+        details = (f"{mean} if communication were free", f"{many}, {schedule}")
+        found.append(("bubble", f"{bubble} %", details))
     links = exposed(use)
     total = math.fsum(time for _, time in links)
     if total > 0:

@@ -45,17 +45,23 @@ def _name(part: StepPart) -> str:
     return numbers.plain(part.name if alone else f"{part.group}: {part.name}")
 
 
+def _short(name: str) -> str:
+    for long, short in (("forward: ", "fwd "), ("backward: ", "bwd "), ("recompute: ", "again ")):
+        name = name.replace(long, short)
+    return name
+
+
 def picture(use: TrainingUse, width: float) -> Drawing:
     """Lay out the parts; needs some."""
     sketch = Sketch(width)
-    found = rows(use)
+    wide = width >= 700
+    found = [(name if wide else _short(name), part) for name, part in rows(use)]
     whole = math.fsum(part.time for part in use.parts)
     names = [*(name for name, _ in found), "step"]
     times = [*(part.time for _, part in found), whole]
     unit, cells = numbers.column(times, "s")
     shares = [*numbers.shares(times[:-1], whole), "100.0"]
     cells = numbers.align(cells, numbers.FIGURE_SPACE, numbers.POINT_SPACE)
-    wide = width >= 700
     room = 270.0 if wide else 122.0
     label = min(room, max(text_width(name, 12.0) for name in names)) + 12
     value = max(text_width(cell, 12.0) for cell in cells) + 10

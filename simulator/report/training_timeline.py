@@ -70,7 +70,8 @@ def picture(use: TrainingUse, width: float) -> Drawing:
     for place, (name, start, stop) in enumerate(panels):
         if len(panels) > 1:
             of = numbers.quantity(stop - start, "s")
-            sketch.write(f"{name}, {of}", 0.0, y - LINE / 2, bold=True)
+            by = "" if width >= 700 else ", by stage"
+            sketch.write(f"{name}, {of}{by}", 0.0, y - LINE / 2, bold=True)
         if place == 0:
             sketch.write("idle", width - 4, y - LINE / 2, "right", colour=palette.FAINT)
         y = _panel(sketch, use, (start, stop), y - LINE - 4, idle=place == 0, gid=f"panel-{place}")
@@ -93,7 +94,7 @@ def _panel(
     wide = width >= 700
     left = 66.0 if wide else 30.0
     x = Scale(
-        low=start, high=stop, start=left, length=math.floor(width - left - (56.0 if wide else 46.0))
+        low=start, high=stop, start=left, length=math.floor(width - left - (56.0 if wide else 54.0))
     )
     stages = sorted({span.stage for span in use.spans})
     half = STAGES // 2
@@ -173,12 +174,12 @@ def _row(sketch: Sketch, row: _Row, x: Scale, gid: str, *, named: bool) -> None:
         box = Rect(float(place), row.bottom + row.height * under, 1.0, row.height * part)
         columns.setdefault(kind, []).append(box)
     for kind, rects in columns.items():
-        sketch.fill(rects, colour(kind), gid=f"{gid}-{kind}-joined")
+        sketch.fill(rects, colour(kind), gid=f"{gid}-{_key(kind)}-joined")
     for kind, rects in boxes.items():
         roomy = [rect for rect in rects if rect.width >= 4]
-        sketch.fill(roomy, colour(kind), edge=palette.PAPER, gid=f"{gid}-{kind}")
+        sketch.fill(roomy, colour(kind), edge=palette.PAPER, gid=f"{gid}-{_key(kind)}")
         close = [rect for rect in rects if rect.width < 4]
-        sketch.fill(close, colour(kind), gid=f"{gid}-{kind}-slim")
+        sketch.fill(close, colour(kind), gid=f"{gid}-{_key(kind)}-slim")
 
 
 def _over(low: float, high: float) -> Iterator[tuple[int, float]]:
@@ -206,6 +207,10 @@ def _label(sketch: Sketch, span: StageSpan, rect: Rect) -> None:
 def colour(kind: str) -> str:
     """Fill of a kind of span."""
     return KINDS[kind][1] if kind in KINDS else _ELSE
+
+
+def _key(kind: str) -> str:
+    return kind if kind in KINDS else "else"
 
 
 def _legend(sketch: Sketch, use: TrainingUse, width: float) -> float:

@@ -31,7 +31,7 @@ Worked: TypeAlias = tuple[Group, Line]
 """An operator of the step, and what it is for."""
 Wait: TypeAlias = tuple[str, Bound, Seconds]
 
-SPANS = 4000
+SPANS = 2500
 """Spans that a result keeps; where there are more, those of the steady state are joined."""
 
 KINDS = {
@@ -44,6 +44,15 @@ KINDS = {
     "attention_backward": "attention",
 }
 """Kinds of operators by name; the others only move data."""
+
+ROUNDING = 1e-6
+"""Share of the step below which what is left over is rounding."""
+
+WAITS = {
+    "stage.send": "sends between stages",
+    "gradients and weights": "gradient and weight exchanges",
+}
+"""What waits are called."""
 
 
 def training_use(
@@ -104,13 +113,13 @@ def _parts(
     named = 0.0
     for name, bound, time in waits:
         named += time
-        if time > 0:
+        if time > ROUNDING * played.makespan:
             yield StepPart(
-                name=name, group="exposed", bound="link" if bound == "link" else "waiting",
-                time=time,
+                name=WAITS.get(name, name), group="exposed",
+                bound="link" if bound == "link" else "waiting", time=time,
             )  # fmt: skip
     rest = played.makespan - named - math.fsum(sums.values())
-    if rest > 0:
+    if rest > ROUNDING * played.makespan:
         yield StepPart(name="launch gaps", group="exposed", bound="latency", time=rest)
 
 
@@ -217,6 +226,8 @@ def joined(
         )
         for (stage, place, kind), time in sums.items()
     ]  # fmt: skip
+    if len(found) >= len(ordered):
+        return tuple(map(_whole, ordered)), None
     found.sort(key=lambda span: (span.stage, span.start, span.end, span.kind))
     return tuple(found), (start, stop)
 
