@@ -34,8 +34,8 @@ at the limit: it is what holds their clock. HBM-bound decode at 300 of 700 W is 
 Devices that wait spin; their 0.2 is an assumption."""
 
 BASIS = (
-    f"board power by what binds: {IDLE:.0%} of the limit idle, all of it in products, "
-    "in between elsewhere; accelerators alone, without servers and cooling"
+    f"board power by what binds, from {IDLE:.0%} of its limit when idle, where none is stated, to "
+    "all of it in products; accelerators alone, without servers and cooling"
 )
 """The estimate in words."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from simulator.costs.energy import BASIS
 from simulator.costs.exchange import links_of
 from simulator.costs.target import Target
 from simulator.result import Basis, Bound
@@ -83,6 +84,8 @@ def numbers_behind(
         if entry.path in wanted
     ]
     numbers += sorted({_fit_behind(known) for known in fitted}, key=lambda basis: basis.path)
+    if hardware.power is not None:
+        numbers.append(Basis(path="energy", source=BASIS, basis="estimated"))
     numbers.append(Basis(path=scenario.model.name, source="workload", basis=scenario.model.basis))
     return tuple(numbers)
 
