@@ -20,7 +20,14 @@ from simulator.specs.recorded import read_histogram, read_logits, read_trace
 from simulator.specs.routing import Routing, parse_routing, routing_faults
 from simulator.specs.workload import MoE
 
-__all__ = ["Assignment", "draw", "expected_distinct_experts", "expert_counts", "notes"]
+__all__ = [
+    "Assignment",
+    "draw",
+    "expected_distinct_experts",
+    "expert_counts",
+    "notes",
+    "require_layers",
+]
 
 DRAWN = 1 << 16
 """Most tokens of one stretch, in the order of one single draw."""
@@ -108,12 +115,16 @@ def notes(moe: MoE, tokens: int, *, layer: int = 0, layers: int | None = None) -
     routing = _checked(moe)
     if routing.file is None:
         return
-    read = {"histogram": read_histogram, "trace": read_trace, "logits": read_logits}[routing.form]
-    recorded = len(read(routing.file, moe.experts, moe.top_k))
-    if layers is not None and recorded > layers:
-        yield f"{routing.file} has {recorded:,} layers, the model {layers:,}; the first are used"
+    recorded = _recorded_layers(moe, routing, routing.file)
+    if layers is not None and len(recorded) > layers:
+        yield (
+            f"{routing.file} has {len(recorded):,} layers, the model {layers:,} with experts; "
+            "the first are used"
+        )
+    if layers is not None and len(recorded) < layers:
+        yield f"{routing.file} has {_taken(recorded, layers)}"
     if routing.form == "histogram":
-        loads = read_histogram(routing.file, moe.experts, moe.top_k)
+        loads = read_histogram(routing.file, moe.experts, moe.top_k).loads
         load = loads[layer % len(loads)]
         if (share := load.max() / load.sum()) * moe.top_k > 1:
             yield (
@@ -127,7 +138,59 @@ def notes(moe: MoE, tokens: int, *, layer: int = 0, layers: int | None = None) -
     else:
         known = read_logits(routing.file, moe.experts, moe.top_k).shape[1]
     if tokens > known:
-        yield f"{routing.file} has {known:,} tokens of the layer; {tokens:,} repeat them in turn"
+        some = "1 token" if known == 1 else f"{known:,} tokens"
+        yield (
+            f"{routing.file} has {some} of layer {recorded[layer % len(recorded)]}; the {tokens:,} "
+            f"of the run repeat {'it' if known == 1 else 'them in turn'}"
+        )
+
+
+def _recorded_layers(moe: MoE, routing: Routing, file: str) -> tuple[int, ...]:
+    """Numbers of the layers in the file, ascending."""
+    if routing.form == "histogram":
+        return read_histogram(file, moe.experts, moe.top_k).layers
+    if routing.form == "trace":
+        return tuple(known.layer for known in read_trace(file, moe.experts, moe.top_k))
+    return tuple(range(len(read_logits(file, moe.experts, moe.top_k))))
+
+
+def _taken(recorded: tuple[int, ...], layers: int) -> str:
+    """How fewer recorded layers stand for all MoE layers of a model."""
+    if len(recorded) == 1:
+        return f"layer {recorded[0]} alone; all {layers:,} layers with experts take it"
+    groups = []
+    for place, number in enumerate(recorded[:_NAMED]):
+        takers = range(place, layers, len(recorded))
+        some = ", ".join(map(str, takers[:_NAMED]))
+        groups.append(f"{some}{', ...' if len(takers) > _NAMED else ''} from {number}")
+    more = len(recorded) - _NAMED
+    return (
+        f"{len(recorded):,} layers for the model's {layers:,} with experts, counted from 0: "
+        f"{'; '.join(groups)}{f'; and so on for {more:,} more' if more > 0 else ''}"
+    )
+
+
+_NAMED = 3
+"""Layers that a note lists before it stops."""
+
+
+def require_layers(moe: MoE, layers: int) -> None:
+    """Raise SpecError where a recording names layers that a model of ``layers`` layers, those
+    without experts included, does not have."""
+    routing = _checked(moe)
+    if routing.file is None:
+        return
+    recorded = _recorded_layers(moe, routing, routing.file)
+    unknown = [str(number) for number in recorded if number >= layers]
+    if unknown:
+        shown = f"{', '.join(unknown[:_SHOWN])}{', ...' if len(unknown) > _SHOWN else ''}"
+        found = f"names {'layer' if len(unknown) == 1 else 'layers'} {shown}"
+        fix = f"the model has layers 0 to {layers - 1}"
+        raise SpecError([Fault(routing.file, None, "", found, fix)])
+
+
+_SHOWN = 20
+"""Unknown layers that a message lists."""
 
 
 @lru_cache(maxsize=256)
@@ -207,7 +270,7 @@ def _load_sampler(loads: bytes, top_k: int) -> Sampler:
 
 
 def _histogram(moe: MoE, routing: Routing, rng: np.random.Generator, layer: int) -> Stretch:
-    loads = read_histogram(routing.file or "", moe.experts, moe.top_k)
+    loads = read_histogram(routing.file or "", moe.experts, moe.top_k).loads
     at = layer % len(loads)
     try:
         sampler = _load_sampler(loads[at].tobytes(), moe.top_k)

@@ -19,7 +19,7 @@ from simulator.costs.target import Target
 from simulator.engine.execute import Memo
 from simulator.mapping.legality import plan_notes
 from simulator.mapping.placement import memory_use, require_fit
-from simulator.mapping.routing import notes
+from simulator.mapping.routing import notes, require_layers
 from simulator.models.arithmetic import weight_bytes_by_part
 from simulator.models.graph import Step
 from simulator.models.graph_unet import build_unet_graph
@@ -65,10 +65,15 @@ def run_inference(
     ``prices`` are those of a scenario that differs in the degrees of its plan alone.
 
     Raises CapacityError where the device does not hold the model and its batch, SpecError where
-    it has no way to compute in a needed number format.
+    it has no way to compute in a needed number format, or a recorded routing names layers that
+    the model does not have.
     """
     use = memory_use(scenario)
     require_fit(scenario, use)
+    if isinstance(scenario.model, Transformer):
+        layers = list(scenario.model.layers())
+        for net in dict.fromkeys(layer.ffn for layer in layers if isinstance(layer.ffn, MoE)):
+            require_layers(net, len(layers))
     target = Target(accelerator=scenario.hardware, stack=scenario.stack)
     if prices is None:
         prices = Prices(scenario, target, Memo() if memo is None else memo, told)

@@ -42,6 +42,16 @@ class Recorded:
     """(tokens, top_k), or None where none were recorded."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Counts:
+    """Tokens of each expert by layer."""
+
+    layers: tuple[int, ...]
+    """Numbers that the file gives its layers; 0, 1, ... where it gives none."""
+    loads: NDArray[np.float64]
+    """(layers, experts)."""
+
+
 def _remembered(read: Callable[[Path, int, int], T]) -> Callable[[str, int, int], T]:
     """``read``, once as long as the file stays as it is."""
 
@@ -63,17 +73,18 @@ def _remembered(read: Callable[[Path, int, int], T]) -> Callable[[str, int, int]
 
 
 def _refuse(faults: Iterator[Fault]) -> None:
-    """Raise what there is, as far as a person reads."""
-    some = list(islice(faults, MOST + 1))
-    if len(some) > MOST:
-        some[MOST:] = [Fault(some[0].file, None, "", f"more than {MOST} faults")]
+    """Raise what there is, as far as a person reads, and how many more there are."""
+    some = list(islice(faults, MOST))
     if some:
+        if more := sum(1 for _ in faults):
+            found = f"and {more:,} more {'fault' if more == 1 else 'faults'}"
+            some.append(Fault(some[0].file, None, "", found))
         raise SpecError(some)
 
 
 @_remembered
-def read_histogram(path: Path, experts: int, top_k: int) -> NDArray[np.float64]:
-    """Tokens of each expert by layer, (layers, experts).
+def read_histogram(path: Path, experts: int, top_k: int) -> Counts:
+    """Tokens of each expert by layer.
 
     CSV with the columns expert, tokens and, where there is more than one, layer; or without a
     header, one line per layer or, of one layer, per expert. JSON: a list of numbers, or a list of
@@ -83,6 +94,7 @@ def read_histogram(path: Path, experts: int, top_k: int) -> NDArray[np.float64]:
     name = str(path)
     if not text.strip():
         _refuse(iter([Fault(name, None, "", "is empty", "write the tokens of each expert")]))
+    numbers: tuple[int, ...] = ()
     if path.suffix.lower() == ".json":
         try:
             data = json.loads(text)
@@ -96,18 +108,21 @@ def read_histogram(path: Path, experts: int, top_k: int) -> NDArray[np.float64]:
         rows: Cells = [(None, row) for row in (data if nested else [data])]
     else:
         lines = [(at, row) for at, row in enumerate(csv.reader(text.splitlines()), 1) if any(row)]
-        rows = _layers_of_csv(name, lines, experts)
+        numbers, rows = _layers_of_csv(name, lines, experts)
     _refuse(_counts_amiss(name, rows, experts, top_k))
-    return np.array([[float(cell) for cell in row] for _, row in rows])
+    loads = np.array([[float(cell) for cell in row] for _, row in rows])
+    return Counts(numbers or tuple(range(len(rows))), loads)
 
 
-def _layers_of_csv(name: str, lines: list[tuple[int, list[str]]], experts: int) -> Cells:
-    """The line and the numbers of each layer."""
+def _layers_of_csv(
+    name: str, lines: list[tuple[int, list[str]]], experts: int
+) -> tuple[tuple[int, ...], Cells]:
+    """The layers' numbers, where they have any; the line and the counts of each layer."""
     head = [cell.strip().lower() for cell in lines[0][1]]
     if _number(head[0]) is not None:
         if len(lines) > 1 and all(len(row) == 1 for _, row in lines):
-            return [(None, [row[0] for _, row in lines])]
-        return [(at, list(row)) for at, row in lines]
+            return (), [(None, [row[0] for _, row in lines])]
+        return (), [(at, list(row)) for at, row in lines]
     if not {"expert", "tokens"} <= set(head):
         fix = "name the columns expert, tokens and layer, or leave the header out"
         shown = "".join(sign if sign.isprintable() else "?" for sign in ", ".join(head)[:60])
@@ -138,7 +153,7 @@ def _layers_of_csv(name: str, lines: list[tuple[int, list[str]]], experts: int) 
     if not layers and not faults:
         faults.append(Fault(name, 1, "", "has no rows", "write the tokens of each expert"))
     _refuse(iter(faults))
-    return [(None, layers[layer]) for layer in sorted(layers)]
+    return tuple(sorted(layers)), [(None, layers[layer]) for layer in sorted(layers)]
 
 
 def _number(cell: Any) -> float | None:
@@ -200,7 +215,7 @@ def read_trace(path: Path, experts: int, top_k: int) -> tuple[Recorded, ...]:
             elif token in known:
                 found, fix = f"token {token} of layer {layer} comes twice", "keep one row"
             known[token] = (row["experts"], weights)
-        if found and len(faults) <= MOST:
+        if found:
             where = f"row {line}" if parquet else ""
             faults.append(Fault(name, None if parquet else line, where, found, fix))
     if not rows and not faults:

@@ -203,7 +203,7 @@ def test_a_trace_is_followed_token_by_token_and_its_layers_take_turns(
     assert second.weight.tolist() == [0.75, 0.25] * 3
     assert list(notes(moe, 3)) == []
     (note,) = notes(moe, 3, layer=1)
-    assert note.endswith("has 2 tokens of the layer; 3 repeat them in turn")
+    assert note.endswith("has 2 tokens of layer 7; the 3 of the run repeat them in turn")
 
 
 def test_a_histogram_keeps_its_places_and_its_shares(tmp_path: Path) -> None:

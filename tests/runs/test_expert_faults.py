@@ -18,6 +18,7 @@ from simulator.specs.scenario import Scenario
 
 MODEL = "mixtral-8x7b"
 SHORT = "groups.0.repeat=2"
+LONGER = "groups.0.repeat=5"
 
 
 def scenario(*overrides: str, model: str = MODEL, device: str = "h200", **given: Any) -> Scenario:
@@ -91,7 +92,7 @@ def test_nearly_all_of_many_experts_are_drawn_by_their_chances() -> None:
 
 def test_recorded_layers_are_judged_each_and_those_left_over_are_said(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
-    tokens = {0: 8, 1: 2, 2: 8}
+    tokens = {0: 8, 1: 1, 2: 8}
     path.write_text(
         "\n".join(
             json.dumps({"layer": layer, "token": token, "experts": [token % 8, (token + 1) % 8]})
@@ -99,9 +100,26 @@ def test_recorded_layers_are_judged_each_and_those_left_over_are_said(tmp_path: 
             for token in range(many)
         )
     )
-    said = run(f"moe.routing=trace {path}").warnings
-    assert f"{path} has 3 layers, the model 2; the first are used" in said
-    assert f"{path} has 2 tokens of the layer; 8 repeat them in turn" in said
+    found = refused(f"moe.routing=trace {path}")
+    assert found == f"{path}: names layer 2; the model has layers 0 to 1"
+    asked = {"batch": 8, "context": 64, "overrides": [f"moe.routing=trace {path}", LONGER]}
+    said = simulate(make_scenario(MODEL, "h200", **asked)).warnings
+    assert (
+        f"{path} has 3 layers for the model's 5 with experts, counted from 0: 0, 3 from 0; "
+        "1, 4 from 1; 2 from 2"
+    ) in said
+    assert f"{path} has 1 token of layer 1; the 8 of the run repeat it" in said
+
+
+def test_a_histogram_of_more_layers_than_the_model_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "h.csv"
+    rows = [f"{layer},{expert},1" for layer in (1, 3, 40) for expert in range(8)]
+    path.write_text("\n".join(["layer,expert,tokens", *rows]))
+    found = refused(f"moe.routing=histogram {path}")
+    assert found == f"{path}: names layers 3, 40; the model has layers 0 to 1"
+    path.write_text("1,1,1,1,1,1,1,1")
+    said = f"{path} has layer 0 alone; all 2 layers with experts take it"
+    assert said in run(f"moe.routing=histogram {path}").warnings
 
 
 @pytest.mark.parametrize(
