@@ -361,7 +361,10 @@ def _longest(works: list[Ranks], run: GroupRun) -> tuple[Seconds, int]:
 
 
 def _timeline(works: list[Ranks], run: GroupRun, layer: int, gap: Seconds) -> tuple[Span, ...]:
-    """What each rank does in one MoE layer; times count from its first kernel on any rank."""
+    """What each rank does in one MoE layer; times count from its first kernel on any rank.
+
+    Shared experts run behind a combine, so those of the layer before come first.
+    """
     windows = _windows(works[0][0])
     if not windows:
         return ()
@@ -372,12 +375,15 @@ def _timeline(works: list[Ranks], run: GroupRun, layer: int, gap: Seconds) -> tu
         suffix = f" {batch + 1}" if len(works) > 1 else ""
         lasts = meetings(ranks)
         for rank, (mine, laps) in enumerate(zip(ranks, laps_of, strict=True)):
+            left = True
             for stage in window:
                 work, lap = stages_of(mine)[stage], laps[stage]
                 at = lap.begin - start
                 for step, time in _steps(work, gap):
                     until = min(at + time, lap.computed - start)
-                    spans.append(Span(rank=rank, lane="units", name=step, start=at, end=until))
+                    left = left and step == "shared"
+                    name = f"{step}, layer before" if left else step
+                    spans.append(Span(rank=rank, lane="units", name=name, start=at, end=until))
                     at = until
                 # A dispatch that kernels run beside holds up nobody, but still takes its time.
                 ready, met = lap.computed - start, lap.met - start

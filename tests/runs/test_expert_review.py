@@ -85,6 +85,19 @@ def test_gaps_between_kernels_shorten_no_exchange(schedule: str) -> None:
     assert long[name] == pytest.approx(short[name], rel=1e-9)
 
 
+def test_shared_experts_behind_a_combine_are_those_of_the_layer_before() -> None:
+    """The timeline of a layer ends with its combine, and begins behind that of the layer before."""
+    short = ["groups.0.repeat=1", "groups.1.repeat=3"]
+    result = simulate(
+        make_scenario("deepseek-v3", "h200", batch=8, context=64, ep=4, overrides=short)
+    )
+    spans = sorted((span for span in use(result).spans if span.rank == 0), key=lambda s: s.start)
+    names = [span.name for span in spans if span.lane != "wait"]
+    assert names[:4] == ["shared, layer before", "attention", "router", "dispatch"]
+    assert names[-1] == "combine"
+    assert "shared" not in names
+
+
 def test_a_dispatch_beside_kernels_is_on_the_timeline() -> None:
     """Its span is as long as that of the dispatch before the kernels; all layers are alike."""
     bulk, beside = (
