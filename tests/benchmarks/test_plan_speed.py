@@ -43,7 +43,12 @@ DECODE = {"phase": "decode", "context": 8192, "batch": 256}
 @pytest.mark.parametrize(
     ("model", "hardware", "options", "least"),
     [
-        ("deepseek-v3", ["h200", "mi355x", "mi455x"], {**DECODE, "devices": [8, 16, 32, 64, 128]}, 1000),
+        (
+            "deepseek-v3",
+            ["h200", "mi355x", "mi455x"],
+            {**DECODE, "devices": [8, 16, 32, 64, 128]},
+            1000,
+        ),
         (
             "llama-3.1-405b",
             ["mi300x"],
