@@ -33,7 +33,8 @@ def setting(use: TrainingUse) -> str:
         f"{plan['pp']} pipeline {'stage' if plan['pp'] == '1' else 'stages'}{over}",
         f"{numbers.count(use.micro_batches)} micro-batches of {plan['micro_batch']}"
         f" {'sequence' if plan['micro_batch'] == '1' else 'sequences'}",
-        f"schedule {plan['schedule']}",
+        f"schedule {plan['schedule']}"
+        + (" with exchanges of experts behind it" if plan["schedule"] == "merged" else ""),
         f"ZeRO {plan['zero']}",
         f"recompute {plan['recompute']}",
         f"gradients in {plan['gradients']}",
@@ -64,8 +65,7 @@ def timeline_finding(use: TrainingUse) -> str:
         f". Numbers are micro-batches, after F for forward, B for backward{weights}, where there"
     )
     text += " is room; thin rows below are what the links do"
-    if use.folded is not None:
-        text += "; between warm-up and cool-down heights are shares of the time"
+    text += "; where passes are too narrow to tell apart, heights are shares of the time"
     return f"{text}."
 
 

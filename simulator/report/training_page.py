@@ -119,14 +119,10 @@ def _stages(use: TrainingUse) -> list[Table]:
     if not use.memory:
         return []
     bars, parts = training_memory.bars(use), training_memory.parts(use)
-    totals = [bar.use.total for bar in bars]
-    unit, cells = numbers.column(totals, "B")
-    factor = max(totals) / max(1e-30, max(totals))
+    unit, cells = numbers.column([bar.use.total for bar in bars], "B")
     columns = []
     for name in parts:
-        sizes = [
-            sum(part.bytes for part in bar.use.parts if part.name == name) * factor for bar in bars
-        ]
+        sizes = [sum(part.bytes for part in bar.use.parts if part.name == name) for bar in bars]
         columns.append((name, *numbers.column(sizes, "B")))
     rows = [
         [training.stage_names(bar.stages), cells[place], *(column[2][place] for column in columns)]

@@ -20,6 +20,8 @@ STAGES = 16
 """Stages at most: the first half and the last half of them."""
 UNITS, LINKS = 15.0, 5.0
 """Heights of the rows of a stage."""
+SLIM = 2.5
+"""Width below which spans are drawn as shares of columns that wide."""
 ENLARGED = 0.6
 """Share of the step up to which its two ends are shown enlarged."""
 
@@ -145,7 +147,7 @@ def _panel(
 
 
 def _row(sketch: Sketch, row: _Row, x: Scale, gid: str, *, named: bool) -> None:
-    """Spans as boxes; what is narrower than a point, or joined, as columns on top of each other."""
+    """Spans as boxes; what is slim, or joined, as shares of columns on top of each other."""
     right = x.start + x.length
     boxes: dict[str, list[Rect]] = {}
     columns: dict[str, list[Rect]] = {}
@@ -159,7 +161,7 @@ def _row(sketch: Sketch, row: _Row, x: Scale, gid: str, *, named: bool) -> None:
             height = row.height * (filled[low, high] - under)
             box = Rect(low, row.bottom + row.height * under, high - low, height)
             columns.setdefault(span.kind, []).append(box)
-        elif high - low >= 1:
+        elif high - low >= SLIM:
             boxes.setdefault(span.kind, []).append(Rect(low, row.bottom, high - low, row.height))
             if named:
                 _label(sketch, span, boxes[span.kind][-1])
@@ -171,7 +173,7 @@ def _row(sketch: Sketch, row: _Row, x: Scale, gid: str, *, named: bool) -> None:
         under = base.get(place, 0.0)
         part = min(part, 1.0 - under)
         base[place] = under + part
-        box = Rect(float(place), row.bottom + row.height * under, 1.0, row.height * part)
+        box = Rect(SLIM * place, row.bottom + row.height * under, SLIM, row.height * part)
         columns.setdefault(kind, []).append(box)
     for kind, rects in columns.items():
         sketch.fill(rects, colour(kind), gid=f"{gid}-{_key(kind)}-joined")
@@ -183,12 +185,12 @@ def _row(sketch: Sketch, row: _Row, x: Scale, gid: str, *, named: bool) -> None:
 
 
 def _over(low: float, high: float) -> Iterator[tuple[int, float]]:
-    """Columns of one point that a span covers, and how much of each."""
-    while high > low:
-        place = math.floor(low)
-        stop = min(high, place + 1.0)
-        yield place, stop - low
-        low = stop
+    """Columns that a span covers, and how much of each."""
+    place = math.floor(low / SLIM)
+    while SLIM * place < high:
+        covered = min(high, SLIM * (place + 1)) - max(low, SLIM * place)
+        yield place, covered / SLIM
+        place += 1
 
 
 def _label(sketch: Sketch, span: StageSpan, rect: Rect) -> None:

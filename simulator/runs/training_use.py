@@ -87,12 +87,13 @@ def _plan(plan: Plan) -> Iterator[tuple[str, str]]:
         yield name, str(getattr(plan, name))
         if name == "cp":
             yield "dp", str(plan.replicas)
-    yield "schedule", "interleaved" if plan.virtual_stages > 1 else plan.pipeline
+    order = "interleaved" if plan.virtual_stages > 1 else plan.pipeline
+    yield "schedule", "merged" if plan.merged else order
     if plan.virtual_stages > 1:
         yield "virtual_stages", str(plan.virtual_stages)
     yield "gradients", plan.gradients
     yield "recipe", plan.recipe
-    for name in ("sequence_parallel", "overlap"):
+    for name in ("sequence_parallel", "overlap", "overlap_exchanges"):
         yield name, "yes" if getattr(plan, name) else "no"
 
 
