@@ -96,7 +96,7 @@ def load_finding(use: ExpertUse) -> str:
         text += f" expert {_times(peak(use.load))}"
     share = saved(use)
     if share is not None and share >= 0.005:
-        text += f"; even loads would save {numbers.percent(share)} of the time"
+        text += f"; even loads would save {numbers.points(share)} % of the time"
     return f"{text}.{none if empty else ''} {rows[0].upper()}{rows[1:]}. {one}"
 
 
@@ -112,10 +112,9 @@ def exchange_finding(use: ExpertUse) -> str:
         return "Nothing crosses a link: every token meets its experts on its own rank."
     each = use.dispatch_row
     home = sum(map(sum, use.rows)) - sum(sent)
-    back = (
-        f"Combine is the mirror of this, with {numbers.quantity(use.combine_row, 'B')} for each"
-        f" copy instead of {numbers.quantity(each, 'B')}."
-    )
+    there, home_again = (numbers.quantity(size, "B") for size in (each, use.combine_row))
+    back = f"Combine is the mirror of this, with {home_again} for each copy"
+    back += ", as in dispatch." if there == home_again else f" instead of {there}."
     stays = f"{numbers.percent(home / sum(map(sum, use.rows)))} of the copies stay at home"
     if even_exchange(use):
         pair = numbers.quantity(each * sum(sent) / (len(sent) * (len(sent) - 1)), "B")
@@ -175,7 +174,7 @@ def lost_finding(use: ExpertUse) -> str:
         return f"This run is {lost} faster than with even loads, which would take {base}.{_EVENED}"
     worst = max(use.lost[1:], key=lambda step: step.time)
     return (
-        f"Even loads would save {lost} or {numbers.percent(share)} of the"
+        f"Even loads would save {lost} or {numbers.points(share)} % of the"
         f" {numbers.quantity(whole, 's')}; the largest step is {numbers.plain(worst.name)}."
         f"{_EVENED}"
     )

@@ -154,7 +154,7 @@ def _steps(use: ExpertUse) -> Table:
         rows=rows[:-1],
         foot=rows[-1],
         note="All MoE layers together: time on the path of the slowest rank, where steps may"
-        " overlap; moves over all ranks. Issue: seconds in which the data mover of a unit is given"
+        " overlap; moves over all ranks. Issue: the time in which the data mover of a unit is given"
         " its descriptors. Local memory: what the fullest gather of one column tile fills.",
     )
 

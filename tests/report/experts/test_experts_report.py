@@ -274,7 +274,7 @@ def test_findings_name_the_rank_and_what_balancing_would_save(uses: Uses) -> Non
     rank = use.rank_load.index(max(use.rank_load))
     text = experts.load_finding(use)
     assert text.startswith(f"Rank {rank} gets ")
-    assert "even loads would save 20 % of the time" in text
+    assert "even loads would save 20.0 % of the time" in text
     slower = dataclasses.replace(
         use, lost=(Loss(name="balanced", time=2e-3), Loss(name="luck", time=-1e-3))
     )
@@ -357,6 +357,13 @@ def test_the_sheet_holds_each_picture_in_its_own_place(uses: Uses, calibrated: R
     assert len(gids) == len(set(gids))
     assert all(0 <= words.y <= whole.height for words in whole.words)
     assert pen.svg(experts_pen.draw(whole), whole).count("<text") >= len(whole.words)
+
+
+def test_combine_says_as_in_dispatch_where_rows_are_alike_both_ways(uses: Uses) -> None:
+    use = uses["few"]
+    alike = replace(use, combine_row=use.dispatch_row)
+    assert experts.exchange_finding(alike).endswith("for each copy, as in dispatch.")
+    assert " instead of " in experts.exchange_finding(use)
 
 
 def test_the_table_of_data_holds_every_number(uses: Uses, calibrated: Result) -> None:
