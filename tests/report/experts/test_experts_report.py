@@ -361,7 +361,7 @@ def test_the_sheet_holds_each_picture_in_its_own_place(uses: Uses, calibrated: R
 
 def test_combine_says_as_in_dispatch_where_rows_are_alike_both_ways(uses: Uses) -> None:
     use = uses["few"]
-    alike = replace(use, combine_row=use.dispatch_row)
+    alike = dataclasses.replace(use, combine_row=use.dispatch_row)
     assert experts.exchange_finding(alike).endswith("for each copy, as in dispatch.")
     assert " instead of " in experts.exchange_finding(use)
 
