@@ -255,7 +255,7 @@ class ExpertUse:
     behind the first, whose own stage has dense layers in it."""
     spans: tuple[Span, ...] = ()
     lost: tuple[Loss, ...] = ()
-    """The latency with even loads of ranks and experts, then what each step adds; the sum is this run's."""
+    """With even loads of ranks and experts, then what each step adds; sums to the latency."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -173,12 +173,20 @@ def require_fit(scenario: Scenario, use: MemoryUse) -> None:
     raise CapacityError("; ".join(lines))
 
 
+_DOUBLED = 10
+"""How often the nearest plan may double the devices."""
+
+
 def _training_plans(scenario: Scenario) -> Iterator[str]:
     """The nearest plan that fits a training step: first what costs no device, then more of them."""
-    plan, batch = scenario.plan, scenario.batch
-    wider = [plan]
-    for factor in (2, 4, 8, 16):
-        wider += [replace(plan, tp=plan.tp * factor), replace(plan, pp=plan.pp * factor)]
+    plan, batch, link = scenario.plan, scenario.batch, scenario.hardware.scale_up
+    most = max(plan.tp, (link.peers if link else None) or 8)  # out of its domain tp is of no use
+    wider = (
+        replace(plan, tp=plan.tp << doubled - stages, pp=plan.pp << stages)
+        for doubled in range(_DOUBLED + 1)
+        for stages in range(doubled + 1)
+        if plan.tp << doubled - stages <= most
+    )
     for base in wider:
         for zero in range(plan.zero, 4):
             for recompute in dict.fromkeys((plan.recompute, "full")):
