@@ -13,7 +13,7 @@ SimulatorError                   exit 1
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -81,6 +81,24 @@ class UnknownNameError(InputError):
 
     def __reduce__(self) -> tuple[type[UnknownNameError], tuple[str, str, tuple[str, ...]]]:
         return type(self), (self.kind, self.name, self.known)
+
+
+def together(errors: Sequence[InputError]) -> InputError:
+    """One error that says all of them, each fault once."""
+    if len(errors) == 1:
+        return errors[0]
+    faults: dict[tuple[str, str], Fault] = {}
+    lines: dict[str, None] = {}
+    for error in errors:
+        if not isinstance(error, SpecError):
+            lines[str(error)] = None
+            continue
+        for fault in error.faults:
+            if faults.setdefault((fault.path, fault.found), fault) is fault:
+                lines[str(fault)] = None
+    if all(isinstance(error, SpecError) for error in errors):
+        return SpecError(faults.values())
+    return InputError("\n".join(lines))
 
 
 class ImpossibleError(SimulatorError):
