@@ -56,6 +56,9 @@ KINDS = {
 Written = tuple[Mapping, tuple[Fault, ...]]
 """The tree of a file, and the faults that it already has."""
 
+Stamp = tuple[tuple[str, int, int], ...]
+"""Path, time and size of a file and of its base."""
+
 
 def find_root() -> Path:
     """The folder that holds ``hw_specs`` and ``workloads``."""
@@ -73,7 +76,8 @@ class Catalog:
     def names(self, kind: str) -> tuple[str, ...]:
         """Names of that kind in alphabetical order, read from the files' names alone."""
         folder = self.root / KINDS[kind].folder
-        return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
+        # A folder's time changes when a file is put into it or taken out.
+        return _names_once(folder, folder.stat().st_mtime_ns if folder.is_dir() else 0)
 
     def aliases(self, kind: str) -> dict[str, str]:
         """Other names that the files of that kind declare, with the name that each stands for."""
@@ -119,6 +123,19 @@ class Catalog:
             return _read(path, self.shown(path))
         status = absolute.stat()
         return _read_once(absolute, self.shown(path), status.st_mtime_ns, status.st_size)
+
+    def stamp(self, path: Path) -> Stamp | None:
+        """What changes when a spec of the catalogue, or its base, does; None of any other file."""
+        absolute = Path(os.path.abspath(path))
+        if not (absolute.is_relative_to(self.root) and os.path.isfile(absolute)):
+            return None
+        status = absolute.stat()
+        own = str(absolute), status.st_mtime_ns, status.st_size
+        base = self.written(absolute)[0].text("base")
+        if base is None:
+            return (own,)
+        below = self.stamp(absolute.parent / f"{base}.yaml")
+        return None if below is None else (own, *below)
 
     def tree(self, kind: str, path: Path) -> Written:
         """The tree of a spec, its base merged in, each value with its source and basis."""
@@ -172,6 +189,11 @@ def _read(path: Path, shown: str) -> Written:
     faults: list[Fault] = []
     tree = read_tree(path, shown, faults)
     return tree, tuple(faults)
+
+
+@lru_cache(maxsize=64)
+def _names_once(folder: Path, time: int) -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
 
 
 @lru_cache(maxsize=256)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from simulator.errors import Fault, SimulatorError, SpecError, UnknownNameError
-from simulator.specs.catalog import KINDS, Catalog, find_root
+from simulator.specs.catalog import KINDS, Catalog, Stamp, find_root
 from simulator.specs.dram import Dram
 from simulator.specs.fabric import System
 from simulator.specs.fit import Fit
@@ -88,8 +88,9 @@ def default_stack(accelerator: Accelerator, overrides: Iterable[Override] = ()) 
     Raises UnknownNameError with the architectures that have one.
     """
     owners: dict[str, str] = {}
+    folder = catalog().root / KINDS["stacks"].folder
     for name in names("stacks"):
-        tree, _ = catalog().written(catalog().find("stacks", name))
+        tree, _ = catalog().written(folder / f"{name}.yaml")
         listed = tree.items.get("architectures")
         for item in listed.items if isinstance(listed, Sequence) else ():
             if isinstance(item, Scalar):
@@ -101,8 +102,9 @@ def default_stack(accelerator: Accelerator, overrides: Iterable[Override] = ()) 
 
 def default_system(accelerator: Accelerator, overrides: Iterable[Override] = ()) -> System | None:
     """The system that lists the accelerator; None where no system is known to hold it."""
+    folder = catalog().root / KINDS["systems"].folder
     for name in names("systems"):
-        tree, _ = catalog().written(catalog().find("systems", name))
+        tree, _ = catalog().written(folder / f"{name}.yaml")
         listed = tree.items.get("accelerators")
         for item in listed.items if isinstance(listed, Sequence) else ():
             if isinstance(item, Scalar) and item.text == accelerator.name:
@@ -172,7 +174,21 @@ def kind_of(tree: Mapping, path: Path) -> str | None:
 
 
 def _load(kind: str, name_or_path: str | Path, overrides: Iterable[Override]) -> Any:
-    tree, found = catalog().tree(kind, catalog().find(kind, name_or_path))
+    path = catalog().find(kind, name_or_path)
+    stamp = catalog().stamp(path)
+    if stamp is None:
+        return _checked(kind, path, overrides)
+    return _checked_once(kind, path, tuple(overrides), stamp)
+
+
+@lru_cache(maxsize=1024)
+def _checked_once(kind: str, path: Path, overrides: tuple[Override, ...], stamp: Stamp) -> Any:
+    """A spec of the catalogue is checked again only when its file or that of its base changes."""
+    return _checked(kind, path, overrides)
+
+
+def _checked(kind: str, path: Path, overrides: Iterable[Override]) -> Any:
+    tree, found = catalog().tree(kind, path)
     faults = list(found)
     hint = KINDS[kind].hint
     return validate(apply_overrides(tree, shape_of(hint), overrides, faults), hint, faults)
