@@ -27,13 +27,16 @@ if TYPE_CHECKING:
     )
     from simulator.result import Result
     from simulator.specs.scenario import Scenario
+    from simulator.study.change import changed
     from simulator.study.plans import search_plans
     from simulator.study.training_run import train_for
+    from simulator.study.what_if import what_if
 
 __all__ = [
     "Result",
     "Scenario",
     "__version__",
+    "changed",
     "load_hardware",
     "load_scenario",
     "load_stack",
@@ -43,13 +46,16 @@ __all__ = [
     "search_plans",
     "simulate",
     "train_for",
+    "what_if",
 ]
 
 _HOMES = {
+    "changed": "simulator.study.change",
     "Result": "simulator.result",
     "Scenario": "simulator.specs.scenario",
     "search_plans": "simulator.study.plans",
     "train_for": "simulator.study.training_run",
+    "what_if": "simulator.study.what_if",
 }
 
 

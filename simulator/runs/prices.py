@@ -51,6 +51,7 @@ class Prices:
         self.memo = memo
         self._told = told
         self._known: dict[Op, Priced] = {}
+        self._pool: dict[Op, Priced] = {}
         self.shares: dict[tuple[MoE, int, int, bool], Share] = {}
         """Routed shares that training has drawn: of a layer, its ranks and their tokens."""
 
@@ -58,21 +59,24 @@ class Prices:
         """The operator priced; raises SpecError where the device cannot compute in its formats."""
         found = self._known.get(op)
         if found is None:
-            found = self._known[op] = self._priced(op)
-            if self._told is not None:
-                self._told()
+            found = self._pool.get(op)
+            if found is None:
+                found = self._pool[op] = self._priced(op)
+                if self._told is not None:
+                    self._told()
+            self._known[op] = found
         return found
 
     @property
     def sent(self) -> Iterator[Priced]:
-        """What was priced so far and moves over links."""
+        """What this scenario asked for so far that moves over links."""
         return (one for one in self._known.values() if isinstance(one.op, Exchange | Collective))
 
     def under(self, scenario: Scenario) -> Prices:
-        """Those of another scenario, which share what is known: it differs in the degrees of its
-        plan alone."""
+        """Those of another scenario, which share what is known: one with the same device, stack,
+        fidelity, seed, order of experts and way to gather rows."""
         other = Prices(scenario, self.target, self.memo, self._told)
-        other._known, other.shares = self._known, self.shares
+        other._pool, other.shares = self._pool, self.shares
         return other
 
     def run(self, kernel: Kernel) -> KernelRun:

@@ -1,0 +1,141 @@
+"""One question with several answers: a scenario at every combination of changed values.
+
+Knows how to change a scenario and what runs share; never touches a cost or a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import product
+from typing import Literal
+
+from simulator.costs.target import Target
+from simulator.engine.execute import Memo
+from simulator.errors import Fault, InputError, SpecError, UnknownNameError, together
+from simulator.result import Result
+from simulator.runs.inference import run_inference
+from simulator.runs.prices import Prices
+from simulator.specs.scenario import Scenario
+from simulator.study.change import changed
+
+HOW = ("grid", "zip")
+MOST_POINTS = 1 << 20
+MOST_PRICES = 64
+"""Devices whose prices are kept: studies of the hardware make a new one at every point."""
+
+
+def what_if(
+    base: Scenario,
+    changes: Mapping[str, Sequence[object]],
+    *,
+    how: Literal["grid", "zip"] = "grid",
+    told: Callable[[], None] | None = None,
+) -> Iterator[Result]:
+    """The result of ``base`` at each combination of the values of each path in ``changes``.
+
+    A ``grid`` is every value with every other, the last path fastest; ``zip`` takes the first
+    values together, then the second ones, and so on. Paths and values are those of ``changed``.
+    What was changed is in ``Result.provenance.overrides`` and in its ``command``. ``told`` is
+    called after each run.
+
+    >>> from simulator import load_scenario
+    >>> base = load_scenario("llama-3.1-8b decode batch=32 context=4096 on h200")
+    >>> axes = {"hardware.memory.hbm.bandwidth": ["4 TB/s", "8 TB/s"]}
+    >>> [result.bound_by for result in what_if(base, axes)]
+    ['memory', 'memory']
+
+    All points are checked before the first is run: raises InputError with the faults of all of
+    them. CapacityError is raised when the turn comes to a point that does not fit.
+    """
+    return _run(scenarios(base, changes, how=how), told)
+
+
+def points(
+    changes: Mapping[str, Sequence[object]], *, how: Literal["grid", "zip"] = "grid"
+) -> list[dict[str, object]]:
+    """The changes of each point, in order; raises SpecError where values cannot be combined."""
+    if how not in HOW:
+        raise UnknownNameError("way to combine values", how, HOW)
+    fix = "write a list such as ['4 TB/s', '8 TB/s']"
+    faults = [
+        Fault("what-if", None, path, f"found {values!r:.40}", fix)
+        for path, values in changes.items()
+        if isinstance(values, str | bytes) or not isinstance(values, Sequence) or not values
+    ]
+    if not faults:
+        counts = {path: len(values) for path, values in changes.items()}
+        if how == "zip" and len(set(counts.values())) > 1:
+            found = ", ".join(f"{path} has {count}" for path, count in counts.items())
+            faults.append(Fault("what-if", None, "", found, "as many values of each, or a grid"))
+        many = 1
+        for count in counts.values() if how == "grid" else ():
+            many *= count
+        if many > MOST_POINTS:
+            fix = f"at most {MOST_POINTS:,}"
+            faults.append(Fault("what-if", None, "", f"{many:,} points", fix))
+    if faults:
+        raise SpecError(faults)
+    rows = product(*changes.values()) if how == "grid" else zip(*changes.values(), strict=True)
+    return [dict(zip(changes, row, strict=True)) for row in rows]
+
+
+def scenarios(
+    base: Scenario,
+    changes: Mapping[str, Sequence[object]],
+    *,
+    how: Literal["grid", "zip"] = "grid",
+) -> list[Scenario]:
+    """The scenario of each point, in order; raises InputError with the faults of all."""
+    found: list[Scenario] = []
+    faults: list[InputError] = []
+    for point in points(changes, how=how):
+        try:
+            found.append(changed(base, point))
+        except InputError as error:
+            faults.append(error)
+    if faults:
+        raise together(faults)
+    return found
+
+
+def _run(found: list[Scenario], told: Callable[[], None] | None) -> Iterator[Result]:
+    for scenario in found:
+        yield _runner(scenario)
+        if told is not None:
+            told()
+
+
+class Runner:
+    """Answers scenarios one after another as ``simulate`` does, bit for bit, and keeps what the
+    next one may share: whole results, the prices of operators, and runs of kernels."""
+
+    def __init__(self, results: int = 1024) -> None:
+        self._memo = Memo()
+        self._prices: dict[object, Prices] = {}
+        self._answer = lru_cache(maxsize=results)(self._run)
+
+    def __call__(self, scenario: Scenario) -> Result:
+        """The result; raises what ``simulate`` raises."""
+        return self._answer(scenario.command, scenario)
+
+    def _run(self, command: str, scenario: Scenario) -> Result:
+        return run_inference(scenario, prices=self._shared(scenario))
+
+    def _shared(self, scenario: Scenario) -> Prices:
+        """The prices of those that differ in nothing that decides the price of an operator."""
+        plan = scenario.plan
+        key = (
+            scenario.hardware, scenario.stack, scenario.fidelity, scenario.seed,
+            plan.expert_order, plan.descriptors,
+        )  # fmt: skip
+        if key not in self._prices:
+            if len(self._prices) == MOST_PRICES:
+                self._prices.clear()
+            target = Target(accelerator=scenario.hardware, stack=scenario.stack)
+            self._prices[key] = Prices(scenario, target, self._memo)
+        return self._prices[key]
+
+
+_runner = Runner()
+"""Of this process, so that a point asked for again is not run again."""
