@@ -54,13 +54,17 @@ def digits(value: float | None) -> str:
     return f"{sign}{float(rounded):,.0f}"
 
 
-def column(values: Sequence[float | None], unit: str) -> tuple[str, list[str]]:
+def column(
+    values: Sequence[float | None], unit: str, usual: Sequence[float | None] = ()
+) -> tuple[str, list[str]]:
     """The unit of a column, prefixed for its largest value, and its cells without unit.
+
+    Where some values are ``usual``, the prefix is that of the largest of them.
 
     >>> column([4.11e-3, 0.728e-3, None], "s")
     ('ms', ['4.11', '0.728', '-'])
     """
-    prefix, factor = _scale(values, unit)
+    prefix, factor = _scale(usual or values, unit)
     return prefix + unit, [_scaled(value, factor) for value in values]
 
 

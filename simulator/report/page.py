@@ -19,7 +19,7 @@ from simulator.errors import Fault, SpecError
 from simulator.report import experts_page, numbers, palette, training_page
 from simulator.report.facts import devices, facts, title, trust
 from simulator.report.points import points
-from simulator.report.ranking import lines, of_roof, ranked
+from simulator.report.ranking import lines, of_roof, ranked, times_each
 from simulator.report.roofline import NARROW, WIDE, caption, finding, picture
 from simulator.result import Result
 
@@ -264,7 +264,7 @@ def _head(result: Result) -> list[tuple[str, str, bool]]:
         ("#", "", True),
         ("operator", "", False),
         ("count", "", True),
-        ("each", numbers.column([op.time_each for op in ops], "s")[0], True),
+        ("each", times_each(ops)[0], True),
         ("total", numbers.column([op.time for op in ops], "s")[0], True),
         ("share", "%", True),
         ("bound", "", False),
@@ -291,7 +291,7 @@ def _rows(result: Result) -> list[list[Cell]]:
         _cells(map(str, range(1, len(ops) + 1)), range(1, len(ops) + 1)),
         [Cell(text=numbers.plain(op.name)) for op in ops],
         _cells((numbers.count(op.count) for op in ops), (op.count for op in ops)),
-        _cells(_aligned(numbers.column(each, "s")[1]), each),
+        _cells(_aligned(times_each(ops)[1]), each),
         _cells(_aligned(numbers.column(total, "s")[1]), total),
         _cells(numbers.shares(total, whole), total),
         [Cell(text=op.bound_by) for op in ops],

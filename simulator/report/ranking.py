@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulator.report import numbers
@@ -26,6 +27,12 @@ class Line:
 def ranked(result: Result) -> tuple[OpUse, ...]:
     """Operators, longest total time first; equal times by name."""
     return tuple(sorted(result.ops, key=lambda op: (-op.time, op.name)))
+
+
+def times_each(ops: Sequence[OpUse | None]) -> tuple[str, list[str]]:
+    """The column of one execution each: a unit that suits what runs more than once, and cells."""
+    times = [op.time_each if op else None for op in ops]
+    return numbers.column(times, "s", [op.time_each for op in ops if op and op.count > 1])
 
 
 def of_roof(op: OpUse, roof: Roof) -> float | None:

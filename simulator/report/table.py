@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TextIO
 from simulator.report import numbers, palette
 from simulator.report.experts import summary
 from simulator.report.facts import facts, title, trust
-from simulator.report.ranking import lines, of_roof
+from simulator.report.ranking import lines, of_roof, times_each
 from simulator.result import Bound, Result
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _operators(result: Result, look: _Look) -> list[RenderableType]:
     """The operator table, longest first."""
     entries = lines(result)
     ops = [entry.op for entry in entries]
-    each_unit, each = numbers.column([op.time_each if op else None for op in ops], "s")
+    each_unit, each = times_each(ops)
     total_unit, total = numbers.column([entry.total for entry in entries], "s")
     rate_name, rate = numbers.column([op.rate if op else None for op in ops], "FLOP/s")
     intensity = [numbers.digits(op.intensity) if op and op.flops else "" for op in ops]
