@@ -12,7 +12,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from simulator.errors import Fault, InputError, SpecError, UnknownNameError
+from simulator.errors import Fault, InputError, SpecError, UnknownNameError, together
 from simulator.mapping.legality import plan_faults, recipe_faults
 from simulator.models.load import load_workload
 from simulator.models.recipe import with_dtype
@@ -161,7 +161,8 @@ def make_scenario(
     twice += [Fault("--set", None, f"plan.{name}", *said) for name in sorted(again)]
     if twice:
         faults.append(SpecError(twice))
-    plan = attempt(lambda: with_overrides(Plan(), (*chosen, *parts["plan"])))
+    settings = (*chosen, *parts["plan"])
+    plan = attempt(lambda: _plan(settings, faults))
     if model is not None and dtype is not None:
         base = model
         model = attempt(lambda: with_dtype(base, dtype))
@@ -229,7 +230,7 @@ def make_scenario(
             )
         )
     if faults:
-        raise _together(faults)
+        raise together(faults)
     assert scenario is not None, "nothing was wrong"
     return scenario
 
@@ -261,6 +262,16 @@ def _wrong_kinds(given: Mapping[str, object]) -> list[Fault]:
     return faults
 
 
+def _plan(overrides: tuple[Override, ...], faults: list[InputError]) -> Plan:
+    """The plan that they set; where some are wrong, that of the others, whose faults show too."""
+    try:
+        return with_overrides(Plan(), overrides)
+    except SpecError as error:
+        faults.append(error)
+        wrong = {fault.path for fault in error.faults}
+        return with_overrides(Plan(), [one for one in overrides if one.path not in wrong])
+
+
 def _twice(
     input: int | None, sequence: int | None, batch: int, global_batch: int | None
 ) -> Iterator[Fault]:
@@ -272,24 +283,6 @@ def _twice(
         if value is not None and chosen is not None and value != chosen:
             found = f"{value:,}, but {other} is {chosen:,}"
             yield Fault("scenario", None, name, found, "they are one thing: keep one of them")
-
-
-def _together(errors: list[InputError]) -> InputError:
-    """One error that says all of them, each fault once."""
-    if len(errors) == 1:
-        return errors[0]
-    faults: dict[tuple[str, str], Fault] = {}
-    lines: dict[str, None] = {}
-    for error in errors:
-        if not isinstance(error, SpecError):
-            lines[str(error)] = None
-            continue
-        for fault in error.faults:
-            if faults.setdefault((fault.path, fault.found), fault) is fault:
-                lines[str(fault)] = None
-    if all(isinstance(error, SpecError) for error in errors):
-        return SpecError(faults.values())
-    return InputError("\n".join(lines))
 
 
 def _system(

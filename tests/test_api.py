@@ -120,3 +120,12 @@ def test_errors_survive_a_process_boundary() -> None:
         with pytest.raises((UnknownNameError, SpecError)) as error:
             make()
         assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
+
+
+def test_a_degree_that_is_none_does_not_hide_what_else_is_wrong_with_the_plan() -> None:
+    with pytest.raises(InputError) as told:
+        make_scenario(
+            "llama-3.1-8b", "h200", phase="train", tp=-1, pp=99, dp=3, sequence=4096, global_batch=7
+        )
+    for words in ("-1", "99", "global batch of 7"):
+        assert words in str(told.value)
