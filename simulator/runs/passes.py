@@ -80,9 +80,7 @@ def one_device(phase: str, weight: float, graph: OpGraph, prices: Prices) -> Pas
     for side in (0, 1):
         processor = CommandProcessor(launch)
         for segment in graph.segments:
-            for _ in range(segment.repeat):
-                for op in segment.ops:
-                    processor.execute(limits[op][side])
+            processor.execute_all([limits[op][side] for op in segment.ops], segment.repeat)
         ends.append(processor.end)
     return Pass(
         phase=phase,

@@ -79,6 +79,18 @@ class Prices:
         other._pool, other.shares = self._pool, self.shares
         return other
 
+    def elsewhere(self, scenario: Scenario, target: Target) -> Prices:
+        """Those of a scenario as ``under`` takes it, on a device that differs in its links and its
+        price alone: what is not sent costs the same there."""
+        other = self.under(scenario)
+        other.target = target
+        other._pool = {
+            op: priced
+            for op, priced in self._pool.items()
+            if not isinstance(op, Exchange | Collective)
+        }
+        return other
+
     def run(self, kernel: Kernel) -> KernelRun:
         """A kernel alone, by events, or in closed form where the scenario asks for it."""
         run, _, _ = look_up(kernel, self.scenario.fidelity, self.memo)

@@ -6,6 +6,7 @@ Knows how to change a scenario and what runs share; never touches a cost or a ti
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from typing import Literal
@@ -124,17 +125,24 @@ class Runner:
 
     def _shared(self, scenario: Scenario) -> Prices:
         """The prices of those that differ in nothing that decides the price of an operator."""
-        plan = scenario.plan
+        device, plan = scenario.hardware, scenario.plan
         key = (
-            scenario.hardware, scenario.stack, scenario.fidelity, scenario.seed,
+            device, scenario.stack, scenario.fidelity, scenario.seed,
             plan.expert_order, plan.descriptors,
         )  # fmt: skip
-        if key not in self._prices:
-            if len(self._prices) == MOST_PRICES:
+        prices = self._prices.get(key)
+        if prices is None:
+            if len(self._prices) >= MOST_PRICES:
                 self._prices.clear()
-            target = Target(accelerator=scenario.hardware, stack=scenario.stack)
-            self._prices[key] = Prices(scenario, target, self._memo)
-        return self._prices[key]
+            target = Target(accelerator=device, stack=scenario.stack)
+            plain = replace(device, scale_up=None, scale_out=None, host=None, price=None), *key[1:]
+            near = self._prices.get(plain)
+            if near is None:
+                prices = self._prices[plain] = Prices(scenario, target, self._memo)
+            else:
+                prices = near.elsewhere(scenario, target)
+            self._prices[key] = prices
+        return prices.under(scenario)
 
 
 _runner = Runner()
