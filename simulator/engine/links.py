@@ -63,7 +63,10 @@ class LinkSet:
         for tier, size in bytes_by_tier.items():
             self.started[tier] += size
         transfer = _Transfer(self, loads, done)
-        Timeout(self.instant.env, latency).callbacks.append(transfer.begin)
+        if latency:
+            Timeout(self.instant.env, latency).callbacks.append(transfer.begin)
+        else:
+            transfer.begin()
         return done
 
 
@@ -82,7 +85,7 @@ class _Transfer:
         self.links, self.loads, self.done = links, loads, done
         self.left = len(loads)
 
-    def begin(self, _: Event) -> None:
+    def begin(self, _: Event | None = None) -> None:
         if not self.loads:
             self.done.succeed()
             return

@@ -11,11 +11,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from simulator.engine.pipeline_play import Play
-from simulator.engine.pipeline_step import PieceTimes, PipelineRun, Rhythm, Span, check, merged
+from simulator.engine.pipeline_shared import contended, run_shared
+from simulator.engine.pipeline_step import (
+    PieceTimes,
+    PipelineRun,
+    Rhythm,
+    Shares,
+    Span,
+    check,
+    merged,
+)
 from simulator.policies.pipeline import Lane, PipelineOrder, lay_out
 from simulator.units import Seconds
 
-__all__ = ["PieceTimes", "PipelineRun", "Span", "run_pipeline"]
+__all__ = ["PieceTimes", "PipelineRun", "Shares", "Span", "run_pipeline"]
 
 
 def run_pipeline(
@@ -31,6 +40,7 @@ def run_pipeline(
     gather: Rhythm = "step",
     reduce: Rhythm = "step",
     optimizer: Seconds | Sequence[Seconds] = 0.0,
+    shares: Shares | None = None,
     record: bool = False,
 ) -> PipelineRun:
     """Play one step; ``times[r][c]`` is piece c of stage r, which is piece c p + r of the model.
@@ -51,6 +61,9 @@ def run_pipeline(
     another micro-batch, run as one (``pipeline_step.merged``): from when both could begin, and
     what they tell others comes at the end of both. The first forwards and the last backwards, which
     have no partner, expose their exchanges, as all do in other orders than ``merged``.
+
+    Communication that asks for more of a tier at once than there is, by its ``shares`` of it, takes
+    the longer (``pipeline_shared``); without them nothing contends.
 
     The optimizer, of one duration or one for each stage, begins when every stage has computed and
     reduced, as it does where gradients are clipped by their norm.
@@ -80,6 +93,12 @@ def run_pipeline(
         spans=spans,
     )
     full = sent = play.run()
+    end, busy = full, contended(play, shares) if shares is not None else None
+    if busy is not None:
+        if spans is not None:
+            spans.clear()
+        # Sharing makes nothing shorter but by rounding.
+        end = max(full, run_shared(play, busy))
     if play.collectives:
         play = replace(play, collectives=False, spans=None)
         sent = play.run()
@@ -88,16 +107,17 @@ def run_pipeline(
         bare = replace(play, sends=[0.0] * stages, latency=0.0, spans=None).run()
     if spans is not None:
         spans += (
-            Span(stage, "optimizer", -1, -1, full, full + update)
+            Span(stage, "optimizer", -1, -1, end, end + update)
             for stage, update in enumerate(updates)
             if update
         )
     hidden = [_hidden(*both) for both in zip(times, program, pairs, strict=True)]
     return PipelineRun(
-        makespan=full + max(updates),
+        makespan=end + max(updates),
         pipeline=bare,
         exposed_send=sent - bare,
         exposed_collectives=full - sent,
+        contention=end - full,
         optimizer=max(updates),
         busy=tuple(
             micro_batches * math.fsum(part for piece in stage for part in piece.parts) - beside

@@ -6,7 +6,7 @@ Knows durations. Never touches orders, events or where a duration comes from.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -66,6 +66,17 @@ def merged(forward: PieceTimes, backward: PieceTimes) -> Seconds:
     return max(both - exchanges, exchanges, forward.forward, backward.backward)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """What the communication of a stage takes of each tier of a rank's links while it is alone: the
+    mean over its duration, from 0 to 1."""
+
+    sends: Mapping[str, float] = field(default_factory=dict)
+    """To the next stage, and as much to the one before."""
+    collectives: Mapping[str, float] = field(default_factory=dict)
+    exchanges: Mapping[str, float] = field(default_factory=dict)
+
+
 DURATIONS = tuple(item.name for item in fields(PieceTimes) if item.name != "buckets")
 
 
@@ -85,9 +96,9 @@ class Span(NamedTuple):
 class PipelineRun:
     """A step as it ran.
 
-    ``makespan`` = ``pipeline`` + ``exposed_send`` + ``exposed_collectives`` + ``optimizer``, and
-    ``pipeline`` = ``ideal`` + ``bubble``. An exposed time is what the makespan loses when that
-    communication costs nothing.
+    ``makespan`` = ``pipeline`` + ``exposed_send`` + ``exposed_collectives`` + ``contention`` +
+    ``optimizer``, and ``pipeline`` = ``ideal`` + ``bubble``. An exposed time is what the makespan
+    loses when that communication costs nothing, where nothing shares a link.
     """
 
     makespan: Seconds
@@ -95,6 +106,8 @@ class PipelineRun:
     """The last stage's end if all communication cost nothing."""
     exposed_send: Seconds
     exposed_collectives: Seconds
+    contention: Seconds
+    """What more the makespan loses because communication shares links."""
     optimizer: Seconds
     """From the end of computation and collectives to the end of the step."""
     busy: tuple[Seconds, ...]

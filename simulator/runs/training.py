@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import groupby
 
 from simulator.costs.bounds import bounds
-from simulator.engine.pipeline import PieceTimes, PipelineRun, run_pipeline
+from simulator.engine.pipeline import PieceTimes, PipelineRun, Shares, run_pipeline
 from simulator.mapping.dispatch import Dispatch, Share
 from simulator.mapping.held import by_rank, cut, is_routed, rank_weights
 from simulator.mapping.stages import Stage
@@ -38,6 +38,7 @@ from simulator.runs.fitted import inside
 from simulator.runs.line import Line, Priced
 from simulator.runs.passes import Pass
 from simulator.runs.prices import Prices
+from simulator.runs.training_links import reductions, shares_of
 from simulator.runs.training_use import Group, Wait, Worked, training_use
 from simulator.specs.precision import number_format
 from simulator.specs.workload import Layer, MoE, Transformer
@@ -170,10 +171,15 @@ class TrainingRun:
         return time * (1 + compute * (1 / share - 1))
 
     def play(
-        self, take: Take, *, record: bool = False, micro_batches: int | None = None
+        self,
+        take: Take,
+        *,
+        record: bool = False,
+        micro_batches: int | None = None,
+        contention: bool = True,
     ) -> PipelineRun:
         """The step with each operator taking as long as ``take`` says; of all its micro-batches,
-        or of so many."""
+        or of so many. Its communication shares the links of a rank, unless it is told not to."""
         plan = self.plan
         times = [[self._times(piece, take) for piece in pieces] for pieces in self.ranks]
         name: str = "interleaved" if plan.virtual_stages > 1 else plan.pipeline
@@ -190,6 +196,7 @@ class TrainingRun:
             gather="micro_batch" if plan.zero == 3 else "step",
             reduce="micro_batch" if plan.zero >= 2 else "step",
             optimizer=[self._update(pieces, take) for pieces in self.ranks],
+            shares=self.shares if contention else None,
             record=record,
         )
 
@@ -224,42 +231,13 @@ class TrainingRun:
         return max(1, piece.stage.count)
 
     def reductions(self, piece: Piece) -> tuple[list[Op], list[Op]]:
-        """What gathers a piece's weights and reduces its gradients over the replicas.
+        """What gathers a piece's weights and reduces its gradients over the replicas."""
+        return reductions(self.plan, self.wide, piece.dense, piece.routed)
 
-        Without ZeRO gradients are all-reduced and nothing is gathered. With it each replica keeps
-        the reduced gradients of its part, and gathers the weights that the others have updated.
-        """
-        plan, gathered, reduced = self.plan, list[Op](), list[Op]()
-        ranks = plan.cp * plan.replicas
-        spread = max(plan.tp, plan.ep)
-        experts = max(1, plan.tp * ranks // spread) if plan.ep > 1 else ranks
-        for what, many, size in (("", ranks, piece.dense), (".experts", experts, piece.routed)):
-            if many < 2 or not size:
-                continue
-            stride = spread if what and plan.ep > 1 else plan.tp
-            grads = number_format(plan.gradients).bytes(size)
-            common = {"ranks": many, "stride": stride}
-            if plan.zero == 0:
-                reduced.append(
-                    Collective(
-                        name=f"gradients{what}.all_reduce", algorithm="all_reduce", message=grads,
-                        format=plan.gradients, **common,
-                    )
-                )  # fmt: skip
-                continue
-            reduced.append(
-                Collective(
-                    name=f"gradients{what}.reduce_scatter", algorithm="reduce_scatter",
-                    message=grads, format=plan.gradients, **common,
-                )
-            )  # fmt: skip
-            gathered.append(
-                Collective(
-                    name=f"weights{what}.all_gather", algorithm="all_gather",
-                    message=number_format(self.wide).bytes(size), format=self.wide, **common,
-                )
-            )  # fmt: skip
-        return gathered, reduced
+    @cached_property
+    def shares(self) -> Shares:
+        """What communication takes of a rank's links."""
+        return shares_of(self)
 
     @cached_property
     def send(self) -> Collective:
@@ -347,11 +325,15 @@ def pass_of(run: TrainingRun, flops: Flops, hardware: Flops) -> Pass:
     worked = list(_worked(run, run.ranks[slowest], played.exposed_exchanges[slowest]))
     lines = [line for _, line in worked]
     busy = sum(line.count * (line.time + run.gap) for line in lines)
-    bubble = played.makespan - busy - played.exposed_send - played.exposed_collectives
-    low, high = (run.play(_limit(side)).makespan for side in (0, 1))
+    shown = played.exposed_send, played.exposed_collectives, played.contention
+    bubble = played.makespan - busy - sum(shown)
+    # Where shorter operators meet more of each other on the links they may contend more.
+    low = run.play(_limit(0), contention=False).makespan
+    high = run.play(_limit(1)).makespan
     waits: tuple[Wait, ...] = (
-        ("stage.send", "link", played.exposed_send),
-        ("gradients and weights", "link", played.exposed_collectives),
+        ("stage.send", "link", shown[0]),
+        ("gradients and weights", "link", shown[1]),
+        ("shared links", "link", shown[2]),
         ("pipeline bubble", "waiting", max(0.0, bubble)),
     )
     return Pass(

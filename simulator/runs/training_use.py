@@ -51,6 +51,7 @@ ROUNDING = 1e-6
 WAITS = {
     "stage.send": "sends between stages",
     "gradients and weights": "gradient and weight exchanges",
+    "shared links": "contention for links",
 }
 """What waits are called."""
 
