@@ -13,7 +13,7 @@ from simulator.units import Seconds
 
 # A run adds up as many rounded terms as it has events in a row, each off by 1.1e-16 at most: with
 # this slack the bounds hold for floats as they do for real numbers, up to a million events.
-_ROUNDING = 1e-9
+ROUNDING = 1e-9
 
 
 def bounds(kernel: Kernel) -> tuple[Seconds, Seconds]:
@@ -73,7 +73,7 @@ def bounds(kernel: Kernel) -> tuple[Seconds, Seconds]:
             lone = 1 / min(kernel.bandwidth, kernel.rate_cap)
             moved = kernel.pipe_bytes / kernel.bandwidth + min(time for _, time in counts)
             lower = max(moved, *(size * lone + time for size, time in counts))
-            lower = (kernel.fixed + lower) * (1 - _ROUNDING)
+            lower = (kernel.fixed + lower) * (1 - ROUNDING)
         last, tile = max(
             (due, index)
             for due, (count, index) in zip(kernel.releases, kernel.runs, strict=True)
@@ -81,12 +81,12 @@ def bounds(kernel: Kernel) -> tuple[Seconds, Seconds]:
         )
         alone = kernel.classes[tile].pipe_bytes / min(kernel.bandwidth, kernel.rate_cap)
         alone += kernel.classes[tile].compute
-        return max(lower, (last + alone) * (1 - _ROUNDING)), (last + upper) * (1 + _ROUNDING)
+        return max(lower, (last + alone) * (1 - ROUNDING)), (last + upper) * (1 + ROUNDING)
     units = kernel.units
     tiles = sum(counts.values())
     if tiles <= units:
         exact = kernel.fixed + one_wave(counts, kernel.bandwidth, kernel.rate_cap)
-        return exact * (1 - _ROUNDING), exact * (1 + _ROUNDING)
+        return exact * (1 - ROUNDING), exact * (1 + ROUNDING)
 
     moved = sum(count * size for (size, _), count in counts.items())
     computed = sum(count * time for (_, time), count in counts.items())
@@ -115,4 +115,4 @@ def bounds(kernel: Kernel) -> tuple[Seconds, Seconds]:
         + longest * (1 - 1 / units)
         + most / cap * max(0.0, 1 - cap * shared),
     )
-    return (kernel.fixed + lower) * (1 - _ROUNDING), (kernel.fixed + upper) * (1 + _ROUNDING)
+    return (kernel.fixed + lower) * (1 - ROUNDING), (kernel.fixed + upper) * (1 + ROUNDING)

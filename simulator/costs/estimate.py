@@ -39,7 +39,7 @@ def estimate(kernel: Kernel) -> Seconds:
     exact = closed_form(kernel)
     if exact is not None:
         return exact
-    waves = _waves(kernel)
+    waves = waves_of(kernel)
     total = computing = 0.0
     for repeat, tiles, moved, computed, _ in waves:
         load = moved * max(1 / kernel.bandwidth, 1 / (tiles * kernel.rate_cap))
@@ -68,7 +68,7 @@ def _released(kernel: Kernel) -> Seconds:
     return min(max(end, lower), upper)
 
 
-def _waves(kernel: Kernel) -> list[tuple[int, int, float, float, Seconds]]:
+def waves_of(kernel: Kernel) -> list[tuple[int, int, float, float, Seconds]]:
     """(times in a row, tiles, bytes, unit-seconds, longest compute) of each wave of the queue."""
     units = kernel.units
     waves: list[tuple[int, int, float, float, Seconds]] = []

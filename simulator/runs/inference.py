@@ -77,7 +77,7 @@ def run_inference(
     target = Target(accelerator=scenario.hardware, stack=scenario.stack)
     if prices is None:
         prices = Prices(scenario, target, Memo() if memo is None else memo, told)
-    passes = list(_passes(prices.under(scenario)))
+    passes = list(passes_of(prices.under(scenario)))
     latency = sum(one.weight * one.latency for one in passes)
     ops = tuple(_gather(passes, target))
     matrix = _main_format(ops, scenario)
@@ -169,7 +169,7 @@ def yields(scenario: Scenario) -> int:
     return count
 
 
-def _passes(prices: Prices) -> Iterator[Pass]:
+def passes_of(prices: Prices) -> Iterator[Pass]:
     """Each pass that is simulated, with how often the run makes it."""
     scenario, model = prices.scenario, prices.scenario.model
     if not isinstance(model, Transformer):

@@ -91,6 +91,11 @@ def paths(base: Scenario) -> list[str]:
     return [leaf.path for leaf in numbers(base)]
 
 
+def of_hardware(path: str) -> bool:
+    """Whether a path leads into the accelerator."""
+    return path not in FIELDS and _key(path, "1")[0] == "hardware"
+
+
 def written(leaf: Leaf, value: float) -> str:
     """``value``, in base units, as the text that sets ``leaf`` to it."""
     number = round(value) if isinstance(leaf.value, int) else float(value)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
+from math import prod
 from typing import Literal
 
 from simulator.costs.target import Target
@@ -52,10 +53,11 @@ def what_if(
     return _run(scenarios(base, changes, how=how), told)
 
 
-def points(
-    changes: Mapping[str, Sequence[object]], *, how: Literal["grid", "zip"] = "grid"
-) -> list[dict[str, object]]:
-    """The changes of each point, in order; raises SpecError where values cannot be combined."""
+def counts_of(
+    changes: Mapping[str, Sequence[object]], how: str = "grid", most: int = MOST_POINTS
+) -> tuple[int, ...]:
+    """How many values each path has; raises InputError where they cannot be combined, or make
+    more than ``most`` points."""
     if how not in HOW:
         raise UnknownNameError("way to combine values", how, HOW)
     fix = "write a list such as ['4 TB/s', '8 TB/s']"
@@ -64,19 +66,25 @@ def points(
         for path, values in changes.items()
         if isinstance(values, str | bytes) or not isinstance(values, Sequence) or not values
     ]
-    if not faults:
-        counts = {path: len(values) for path, values in changes.items()}
-        if how == "zip" and len(set(counts.values())) > 1:
-            found = ", ".join(f"{path} has {count}" for path, count in counts.items())
-            faults.append(Fault("what-if", None, "", found, "as many values of each, or a grid"))
-        many = 1
-        for count in counts.values() if how == "grid" else ():
-            many *= count
-        if many > MOST_POINTS:
-            fix = f"at most {MOST_POINTS:,}"
-            faults.append(Fault("what-if", None, "", f"{many:,} points", fix))
     if faults:
         raise SpecError(faults)
+    counts = tuple(len(values) for values in changes.values())
+    if how == "zip" and len(set(counts)) > 1:
+        named = ", ".join(f"{path} has {len(values)}" for path, values in changes.items())
+        faults.append(Fault("what-if", None, "", named, "give as many values of each, or a grid"))
+    many = prod(counts) if how == "grid" else max(counts, default=0)
+    if many > most:
+        faults.append(Fault("what-if", None, "", f"{many:,} points", f"at most {most:,}"))
+    if faults:
+        raise SpecError(faults)
+    return counts
+
+
+def points(
+    changes: Mapping[str, Sequence[object]], *, how: Literal["grid", "zip"] = "grid"
+) -> list[dict[str, object]]:
+    """The changes of each point, in order; raises InputError where values cannot be combined."""
+    counts_of(changes, how)
     rows = product(*changes.values()) if how == "grid" else zip(*changes.values(), strict=True)
     return [dict(zip(changes, row, strict=True)) for row in rows]
 

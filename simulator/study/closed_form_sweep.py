@@ -1,0 +1,260 @@
+"""A run at a million devices in closed form, to find those that are worth a run of their own.
+
+Knows what a run's operators take at each value of each axis, and combines them. Never touches a
+clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simulator.costs.target import Target
+from simulator.engine.execute import Memo
+from simulator.errors import Fault, InputError, SpecError, together
+from simulator.mapping.placement import memory_use, require_fit
+from simulator.result import Result
+from simulator.runs.inference import passes_of, yields
+from simulator.runs.line import Line
+from simulator.runs.prices import Prices
+from simulator.specs.scenario import Scenario
+from simulator.study.change import changed, of_hardware
+from simulator.study.closed_form import Floats, estimate_many
+from simulator.study.what_if import counts_of, what_if
+
+CHUNK = 1 << 14
+"""Points worked out at once: arrays of so many floats stay in the cache of a core."""
+MOST_POINTS = 1 << 26
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screened:
+    """Latency (seconds, infinite where a point does not fit) and throughput of every point."""
+
+    base: Scenario
+    axes: Mapping[str, Sequence[object]]
+    how: Literal["grid", "zip"]
+    latency: Floats
+    throughput: Floats
+    kernels: int
+    """Operators that were worked out for each point."""
+
+    def places(self, points: ArrayLike) -> dict[str, Ints]:
+        """Which value of each axis the ``points``, counted from 0, have."""
+        found = np.asarray(points, dtype=np.int64)
+        if self.how == "zip":
+            return dict.fromkeys(self.axes, found)
+        places = np.unravel_index(found, tuple(len(values) for values in self.axes.values()))
+        return dict(zip(self.axes, places, strict=True))
+
+    def changes(self, points: ArrayLike) -> dict[str, list[object]]:
+        """Path and value of each axis at the ``points``, as ``what_if`` takes them with zip."""
+        return {
+            path: [self.axes[path][at] for at in places.tolist()]
+            for path, places in self.places(points).items()
+        }
+
+    def exactly(self, points: Sequence[int]) -> Iterator[Result]:
+        """The ``points`` simulated at the fidelity of the base, in that order."""
+        return what_if(self.base, self.changes(points), how="zip")
+
+
+def screen(
+    base: Scenario,
+    axes: Mapping[str, Sequence[object]],
+    *,
+    how: Literal["grid", "zip"] = "grid",
+    told: Callable[[], None] | None = None,
+) -> Screened:
+    """``base`` at every point of ``axes``, whose paths lead into the accelerator, in closed form.
+
+    The run is priced at each value of each axis alone, so there, and at the base, the latency is
+    that of a run at ``fidelity="roofline"`` (within 1e-12). Between, each kernel keeps its tiles
+    and takes ``estimate`` at the point's rates, times what each axis alone was off by; exchanges
+    and the time between kernels change as the axes alone change them. Points are in the order of
+    ``what_if``. ``told`` is called after each pricing.
+
+    Raises InputError with all that is wrong: a path that leads elsewhere, a value that does not
+    hold, or a run that is no stream of operators one after another: with expert or pipeline
+    parallelism, or of training.
+    """
+    counts = counts_of(axes, how, MOST_POINTS)
+    _require_stream(base, axes)
+    start = _Priced.of(replace(base, fidelity="roofline"))
+    tables, errors = [], []
+    for path, values in axes.items():
+        scenarios: list[Scenario] = []
+        for value in values:
+            try:
+                scenarios.append(changed(start.scenario, {path: value}))
+            except InputError as error:
+                errors.append(error)
+        if not errors:
+            tables.append(_Effects.of(start, scenarios, told))
+    if errors:
+        raise together(errors)
+    if not any(table.holds is not None for table in tables):
+        require_fit(base, memory_use(base))
+    many = prod(counts) if how == "grid" else counts[0]
+    latency = np.empty(many)
+    for first in range(0, many, CHUNK):
+        points = np.arange(first, min(first + CHUNK, many))
+        places = np.unravel_index(points, counts) if how == "grid" else (points,) * len(counts)
+        latency[first : first + CHUNK] = _latency(start, tables, places)
+    work = float(base.batch * yields(base))
+    return Screened(
+        base=base, axes={path: tuple(values) for path, values in axes.items()}, how=how,
+        latency=latency, throughput=work / latency, kernels=len(start.lines),
+    )  # fmt: skip
+
+
+def pareto(*goals: ArrayLike) -> Ints:
+    """Positions that no other beats, ascending: of equal lengths, each goal better the smaller.
+
+    One beats another that is nowhere smaller and somewhere larger. What is not finite is left out.
+
+    >>> pareto([1.0, 2.0, 3.0], [3.0, 3.0, 1.0]).tolist()
+    [0, 2]
+    """
+    table = np.stack([np.asarray(goal, dtype=np.float64) for goal in goals], axis=1)
+    left = np.flatnonzero(np.isfinite(table).all(axis=1))
+    # The best sum first: what it beats, most of all there is, goes in one pass.
+    scale = np.ptp(table[left], axis=0) if len(left) else np.ones(len(goals))
+    order = np.argsort((table[left] / np.where(scale > 0, scale, 1)).sum(axis=1), kind="stable")
+    left, front = left[order], []
+    while len(left):
+        best = table[left[0]]
+        same = (table[left] == best).all(axis=1)
+        front.append(left[same])
+        left = left[~same & (table[left] < best).any(axis=1)]
+    return np.sort(np.concatenate(front)) if front else np.empty(0, dtype=np.int64)
+
+
+def _require_stream(base: Scenario, axes: Mapping[str, Sequence[object]]) -> None:
+    faults = [
+        Fault("sweep", None, path, "is no number of the accelerator",
+              "leave it out, or simulate each point: fidelity cohort")
+        for path in axes
+        if not of_hardware(path)
+    ]  # fmt: skip
+    for what, apart in (
+        ("training", base.phase == "train"), ("pipeline parallelism", base.plan.pp > 1),
+        ("expert parallelism", base.plan.ep > 1),
+    ):  # fmt: skip
+        if apart:
+            found = f"{what} overlaps operators, which no closed form knows"
+            faults.append(Fault("sweep", None, "", found, "simulate each point: fidelity cohort"))
+    if faults:
+        raise SpecError(faults)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Priced:
+    """One run as the operators that its latency is the sum of."""
+
+    scenario: Scenario
+    target: Target
+    lines: tuple[tuple[float, Line], ...]
+    """How often, and what."""
+    rest: float
+    """Seconds in no line."""
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> _Priced:
+        target = Target(accelerator=scenario.hardware, stack=scenario.stack)
+        passes = list(passes_of(Prices(scenario, target, Memo())))
+        lines = tuple((one.weight * line.count, line) for one in passes for line in one.lines)
+        latency = sum(one.weight * one.latency for one in passes)
+        rest = latency - sum(many * line.time for many, line in lines)
+        return cls(scenario=scenario, target=target, lines=lines, rest=rest)
+
+    def rate_of(self, line: Line) -> float:
+        """FLOP per second of one unit in the format of an operator that is no exchange."""
+        plan, target = line.priced.plan, self.target
+        assert plan is not None, "an exchange does not compute"
+        clock = target.accelerator.compute.held_clock or target.accelerator.compute.clock
+        if line.priced.op.kind == "pointwise":
+            return target.vector_rate(plan.format)
+        return target.accelerator.compute.matrix[plan.format] * clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Effects:
+    """What the values of one axis do alone: factors with an entry a value, and a row a line."""
+
+    memory: Floats
+    cache: Floats
+    units: Floats
+    slower: Floats
+    """How much longer tiles compute."""
+    off: Floats
+    """The time there, by what the closed form makes of the kernel of the base."""
+    rest: Floats
+    """Seconds that the time in no line is longer."""
+    holds: NDArray[np.bool_] | None
+    """Whether the device holds the run; None where the axis does not change what it holds."""
+
+    @classmethod
+    def of(
+        cls, start: _Priced, scenarios: list[Scenario], told: Callable[[], None] | None
+    ) -> _Effects:
+        base, many = start.target, len(scenarios)
+        memory, cache, units, rest = (np.empty(many) for _ in range(4))
+        slower, off = np.ones((len(start.lines), many)), np.ones((len(start.lines), many))
+        for at, scenario in enumerate(scenarios):
+            there = _Priced.of(scenario)
+            memory[at] = there.target.bandwidth / base.bandwidth
+            cache[at] = there.target.cache_bandwidth / base.cache_bandwidth
+            units[at] = there.target.units / base.units
+            rest[at] = there.rest - start.rest
+            for row, ((_, line), (_, now)) in enumerate(zip(start.lines, there.lines, strict=True)):
+                if line.priced.plan is not None:
+                    slower[row, at] = start.rate_of(line) / there.rate_of(now)
+                alone = _seconds(line, base, memory[at], cache[at], units[at], slower[row, at])
+                off[row, at] = now.time / alone if alone > 0 else 1.0
+            if told is not None:
+                told()
+        uses = [memory_use(scenario) for scenario in scenarios]
+        kept = all(use.capacity == base.accelerator.dram.capacity for use in uses)
+        return cls(
+            memory=memory, cache=cache, units=units, slower=slower, off=off, rest=rest,
+            holds=None if kept else np.array([use.total <= use.capacity for use in uses]),
+        )  # fmt: skip
+
+
+def _seconds(
+    line: Line, base: Target, memory: ArrayLike, cache: ArrayLike, units: ArrayLike,
+    slower: ArrayLike,
+) -> Floats:  # fmt: skip
+    """One execution of a line of the base at rates that many times as high."""
+    if line.priced.plan is None:
+        return np.asarray(line.time)
+    kernel = line.priced.kernel
+    rate = kernel.bandwidth * np.asarray(memory)
+    if kernel.bandwidth < base.bandwidth:  # held to the cache, until the memory is slower
+        rate = np.minimum(kernel.bandwidth * np.asarray(cache), base.bandwidth * np.asarray(memory))
+    on = np.maximum(np.rint(kernel.units * np.asarray(units)), 1)
+    return estimate_many(kernel, bandwidth=rate, slower=slower, units=on)
+
+
+def _latency(start: _Priced, tables: list[_Effects], places: Sequence[Ints]) -> Floats:
+    """Seconds at the points that have the values at ``places``, an array an axis."""
+    axes = list(zip(tables, places, strict=True))
+    memory = prod((table.memory[at] for table, at in axes), start=np.ones(1))
+    cache = prod((table.cache[at] for table, at in axes), start=np.ones(1))
+    units = prod((table.units[at] for table, at in axes), start=np.ones(1))
+    total = start.rest + sum(table.rest[at] for table, at in axes)
+    for row, (many, line) in enumerate(start.lines):
+        slower = prod((table.slower[row, at] for table, at in axes), start=np.ones(1))
+        off = prod((table.off[row, at] for table, at in axes), start=np.ones(1))
+        total = total + many * off * _seconds(line, start.target, memory, cache, units, slower)
+    for table, at in axes:
+        if table.holds is not None:
+            total = np.where(table.holds[at], total, np.inf)
+    return np.asarray(total)
