@@ -6,8 +6,9 @@ clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import prod
 from typing import Literal
 
@@ -18,7 +19,8 @@ from simulator.costs.target import Target
 from simulator.engine.execute import Memo
 from simulator.errors import Fault, InputError, SpecError, together
 from simulator.mapping.placement import memory_use, require_fit
-from simulator.result import Result
+from simulator.ops.op import Op
+from simulator.result import Bound, Result
 from simulator.runs.inference import passes_of, yields
 from simulator.runs.line import Line
 from simulator.runs.prices import Prices
@@ -75,10 +77,12 @@ def screen(
     """``base`` at every point of ``axes``, whose paths lead into the accelerator, in closed form.
 
     The run is priced at each value of each axis alone, so there, and at the base, the latency is
-    that of a run at ``fidelity="roofline"`` (within 1e-12). Between, each kernel keeps its tiles
-    and takes ``estimate`` at the point's rates, times what each axis alone was off by; exchanges
-    and the time between kernels change as the axes alone change them. Points are in the order of
-    ``what_if``. ``told`` is called after each pricing.
+    that of a run at ``fidelity="roofline"`` (within 1e-12). Between, an operator takes its closed
+    form at the point's rates, times what that was off by at the value of each axis alone: of a
+    kernel with the tiles of the base ``estimate``, of one that is held to a fit the fit's parts,
+    met as the root of their squares; exchanges and the time between kernels change as the axes
+    alone change them. Points are in the order of ``what_if``. ``told`` is called after each
+    pricing.
 
     Raises InputError with all that is wrong: a path that leads elsewhere, a value that does not
     hold, or a run that is no stream of operators one after another: with expert or pipeline
@@ -86,13 +90,14 @@ def screen(
     """
     counts = counts_of(axes, how, MOST_POINTS)
     _require_stream(base, axes)
-    start = _Priced.of(replace(base, fidelity="roofline"))
+    plain = changed(base, {"fidelity": "roofline"})
+    start = _Priced.of(plain)
     tables, errors = [], []
     for path, values in axes.items():
         scenarios: list[Scenario] = []
         for value in values:
             try:
-                scenarios.append(changed(start.scenario, {path: value}))
+                scenarios.append(changed(plain, {path: value}))
             except InputError as error:
                 errors.append(error)
         if not errors:
@@ -158,10 +163,9 @@ def _require_stream(base: Scenario, axes: Mapping[str, Sequence[object]]) -> Non
 class _Priced:
     """One run as the operators that its latency is the sum of."""
 
-    scenario: Scenario
     target: Target
     lines: tuple[tuple[float, Line], ...]
-    """How often, and what."""
+    """How often, and what in the mean: each operator once."""
     rest: float
     """Seconds in no line."""
 
@@ -169,10 +173,18 @@ class _Priced:
     def of(cls, scenario: Scenario) -> _Priced:
         target = Target(accelerator=scenario.hardware, stack=scenario.stack)
         passes = list(passes_of(Prices(scenario, target, Memo())))
-        lines = tuple((one.weight * line.count, line) for one in passes for line in one.lines)
+        alike: dict[Op, list[tuple[float, Line]]] = {}
+        for one in passes:
+            for line in one.lines:
+                alike.setdefault(line.priced.op, []).append((one.weight * line.count, line))
+        lines = []
+        for some in alike.values():
+            many = sum(count for count, _ in some)
+            mean = sum(count * line.time for count, line in some) / many
+            lines.append((many, replace(some[0][1], time=mean)))
         latency = sum(one.weight * one.latency for one in passes)
         rest = latency - sum(many * line.time for many, line in lines)
-        return cls(scenario=scenario, target=target, lines=lines, rest=rest)
+        return cls(target=target, lines=tuple(lines), rest=rest)
 
     def rate_of(self, line: Line) -> float:
         """FLOP per second of one unit in the format of an operator that is no exchange."""
@@ -216,7 +228,10 @@ class _Effects:
             for row, ((_, line), (_, now)) in enumerate(zip(start.lines, there.lines, strict=True)):
                 if line.priced.plan is not None:
                     slower[row, at] = start.rate_of(line) / there.rate_of(now)
-                alone = _seconds(line, base, memory[at], cache[at], units[at], slower[row, at])
+                rates = _Rates(
+                    memory=memory[at], cache=cache[at], units=units[at], slower=slower[row, at]
+                )
+                alone = _seconds(line, base, rates)
                 off[row, at] = now.time / alone if alone > 0 else 1.0
             if told is not None:
                 told()
@@ -228,33 +243,61 @@ class _Effects:
         )  # fmt: skip
 
 
-def _seconds(
-    line: Line, base: Target, memory: ArrayLike, cache: ArrayLike, units: ArrayLike,
-    slower: ArrayLike,
-) -> Floats:  # fmt: skip
-    """One execution of a line of the base at rates that many times as high."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rates:
+    """Rates as multiples of those of the base, and the time that a tile computes; all broadcast."""
+
+    memory: ArrayLike = 1.0
+    cache: ArrayLike = 1.0
+    units: ArrayLike = 1.0
+    slower: ArrayLike = 1.0
+
+
+def _seconds(line: Line, base: Target, rates: _Rates) -> Floats:
+    """One execution of a line of the base at other rates: a kernel in closed form or, where a fit
+    says the time, its parts met as the root of their squares, as the fits of products have it."""
+    known = line.priced.known
     if line.priced.plan is None:
         return np.asarray(line.time)
+    if known is not None and (before := _met(known.parts, _Rates())) > 0:
+        return np.asarray(line.time * _met(known.parts, rates) / before)
     kernel = line.priced.kernel
-    rate = kernel.bandwidth * np.asarray(memory)
+    memory, cache = np.asarray(rates.memory), np.asarray(rates.cache)
+    rate = kernel.bandwidth * memory
     if kernel.bandwidth < base.bandwidth:  # held to the cache, until the memory is slower
-        rate = np.minimum(kernel.bandwidth * np.asarray(cache), base.bandwidth * np.asarray(memory))
-    on = np.maximum(np.rint(kernel.units * np.asarray(units)), 1)
-    return estimate_many(kernel, bandwidth=rate, slower=slower, units=on)
+        rate = np.minimum(kernel.bandwidth * cache, base.bandwidth * memory)
+    units = np.maximum(np.rint(kernel.units * np.asarray(rates.units)), 1)
+    return estimate_many(kernel, bandwidth=rate, slower=rates.slower, units=units)
+
+
+def _met(parts: Mapping[Bound, float], rates: _Rates) -> Floats:
+    compute = parts.get("compute", 0.0) * np.asarray(rates.slower) / np.asarray(rates.units)
+    memory = parts.get("memory", 0.0) / np.asarray(rates.memory)
+    cache = parts.get("cache", 0.0) / np.asarray(rates.cache)
+    return np.asarray(
+        np.sqrt(compute * compute + memory * memory + cache * cache) + parts.get("latency", 0.0)
+    )
 
 
 def _latency(start: _Priced, tables: list[_Effects], places: Sequence[Ints]) -> Floats:
     """Seconds at the points that have the values at ``places``, an array an axis."""
     axes = list(zip(tables, places, strict=True))
-    memory = prod((table.memory[at] for table, at in axes), start=np.ones(1))
-    cache = prod((table.cache[at] for table, at in axes), start=np.ones(1))
-    units = prod((table.units[at] for table, at in axes), start=np.ones(1))
+
+    def combined(name: str) -> Floats:
+        return _product(getattr(table, name)[at] for table, at in axes)
+
+    memory, cache, units = (combined(name) for name in ("memory", "cache", "units"))
     total = start.rest + sum(table.rest[at] for table, at in axes)
     for row, (many, line) in enumerate(start.lines):
-        slower = prod((table.slower[row, at] for table, at in axes), start=np.ones(1))
-        off = prod((table.off[row, at] for table, at in axes), start=np.ones(1))
-        total = total + many * off * _seconds(line, start.target, memory, cache, units, slower)
+        slower = _product(table.slower[row][at] for table, at in axes)
+        off = _product(table.off[row][at] for table, at in axes)
+        rates = _Rates(memory=memory, cache=cache, units=units, slower=slower)
+        total = total + many * off * _seconds(line, start.target, rates)
     for table, at in axes:
         if table.holds is not None:
             total = np.where(table.holds[at], total, np.inf)
     return np.asarray(total)
+
+
+def _product(factors: Iterable[Floats]) -> Floats:
+    return np.asarray(reduce(np.multiply, factors))
