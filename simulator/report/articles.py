@@ -5,14 +5,12 @@ Knows results. Never touches specs or models, and writes nothing.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Literal
 
+from simulator.report import ratio
+from simulator.report.ratio import Verdict
 from simulator.result import Result
 from simulator.units import Watts
-
-Verdict = Literal["above", "below", "cannot tell"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,23 +36,12 @@ class Ratio:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The 80 % interval: errors of both sides are independent, so logarithms add as squares."""
-        low = math.hypot(_off(self.base.result, -1), _off(self.new.result, 1))
-        high = math.hypot(_off(self.base.result, 1), _off(self.new.result, -1))
-        return self.value * math.exp(-low), self.value * math.exp(high)
+        """The 80 % interval."""
+        return ratio.ends(self.value, self.new.result, self.base.result)
 
     def against(self, figure: float) -> Verdict:
         """On which side of ``figure`` the interval lies."""
-        lower, upper = self.ends
-        return "above" if lower > figure else "below" if upper < figure else "cannot tell"
-
-
-def _off(result: Result, side: int) -> float:
-    """Logarithm of an end of the interval over the latency; 0 where there is none."""
-    if result.interval is None:
-        return 0.0
-    end = result.interval.upper if side > 0 else result.interval.lower
-    return abs(math.log(end / result.latency)) if end > 0 else math.inf
+        return ratio.against(figure, self.ends)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

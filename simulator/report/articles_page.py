@@ -12,7 +12,9 @@ from pathlib import Path
 
 from simulator.errors import Fault, SpecError
 from simulator.report import numbers
-from simulator.report.articles import Claim, Comparison, Ratio, Report, Verdict
+from simulator.report import ratio as ratios
+from simulator.report.articles import Claim, Comparison, Ratio, Report
+from simulator.report.ratio import Verdict
 from simulator.units import Watts
 
 PAGE, PICTURE, DATA = "articles.md", "ratios.png", "ratios.csv"
@@ -207,7 +209,7 @@ def data(report: Report) -> str:
 
 def times(ratio: Ratio) -> str:
     """A ratio with its interval: ``4.6x [3.2, 5.8]``."""
-    return numbers.interval(ratio.value, *ratio.ends, "x").replace(" x", "x")
+    return ratios.times(ratio.value, ratio.ends)
 
 
 def claimed(claim: Claim) -> str:
