@@ -4,8 +4,8 @@ Knows scenarios, plans and how to run them. Holds no cost formula and no event o
 
 An estimate runs the rank with most rows alone, the routing of the first MoE layer standing for
 all, and plays only as many micro-batches of a training step as its pipeline needs to get into
-step. It is within a few percent of the simulated time, and equal to it where a pass has no
-experts.
+step, without contention for links. It is within a few percent of the simulated time, and equal to
+it where a pass has no experts and nothing contends.
 """
 
 from __future__ import annotations

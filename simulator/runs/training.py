@@ -305,13 +305,15 @@ def training_pass(prices: Prices) -> Pass:
 
 
 def quick_step(prices: Prices) -> Seconds:
-    """The time of ``training_pass``, sooner found: once the pipeline is in step, as many more
-    micro-batches as it has stages take as long each time."""
+    """The time of ``training_pass`` but for contention, sooner found: once the pipeline is in step,
+    as many more micro-batches as it has stages take as long each time."""
     run, stages = TrainingRun(prices, quick=True), prices.scenario.plan.pp
     few, more = 2 * stages, 3 * stages
     if run.micro_batches <= more:
-        return run.play(duration).makespan
-    first, second = (run.play(duration, micro_batches=some).makespan for some in (few, more))
+        return run.play(duration, contention=False).makespan
+    first, second = (
+        run.play(duration, micro_batches=some, contention=False).makespan for some in (few, more)
+    )
     return second + (second - first) * (run.micro_batches - more) / stages
 
 
