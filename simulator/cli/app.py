@@ -10,24 +10,32 @@ import typer
 from simulator.cli.options import (
     Batch,
     Context,
+    Cp,
     Devices,
+    Dp,
     Dtype,
+    Ep,
     FidelityChoice,
     FidelityOption,
     GlobalBatch,
     Input,
     Json,
     Kind,
+    MicroBatch,
     On,
     Output,
     Overrides,
     PhaseOption,
+    Pp,
+    Recompute,
     Seed,
     Sequence,
     StackName,
     SystemName,
+    Tp,
     TrainTokens,
     Workload,
+    Zero,
 )
 from simulator.cli.write import write_json
 
@@ -127,20 +135,16 @@ def run(
     dtype: Dtype = None,
     stack: StackName = None,
     system: SystemName = None,
-    tp: Annotated[int | None, typer.Option("--tp", help="Tensor-parallel ranks.")] = None,
-    pp: Annotated[int | None, typer.Option("--pp", help="Pipeline stages.")] = None,
-    dp: Annotated[int | None, typer.Option("--dp", help="Data-parallel replicas.")] = None,
-    ep: Annotated[int | None, typer.Option("--ep", help="Expert-parallel ranks.")] = None,
-    cp: Annotated[int | None, typer.Option("--cp", help="Context-parallel ranks.")] = None,
+    tp: Tp = None,
+    pp: Pp = None,
+    dp: Dp = None,
+    ep: Ep = None,
+    cp: Cp = None,
     sequence: Sequence = None,
     global_batch: GlobalBatch = None,
-    micro_batch: Annotated[
-        int | None, typer.Option("--micro-batch", help="Sequences of a micro-batch.")
-    ] = None,
-    zero: Annotated[int | None, typer.Option("--zero", help="ZeRO stage, 0 to 3.")] = None,
-    recompute: Annotated[
-        str | None, typer.Option("--recompute", help="none, selective or full.")
-    ] = None,
+    micro_batch: MicroBatch = None,
+    zero: Zero = None,
+    recompute: Recompute = None,
     train_tokens: TrainTokens = None,
     fidelity: FidelityOption = FidelityChoice.cohort,
     seed: Seed = 0,
@@ -257,6 +261,82 @@ def plan(
         write_json(as_data(found, top), json)
     if json != "-":
         print_plans(found, sys.stdout, top)
+
+
+@app.command()
+def sensitivity(
+    workload: Workload,
+    on: On,
+    phase: PhaseOption = None,
+    batch: Batch = 1,
+    input: Input = None,
+    output: Output = None,
+    context: Context = None,
+    dtype: Dtype = None,
+    stack: StackName = None,
+    system: SystemName = None,
+    tp: Tp = None,
+    pp: Pp = None,
+    dp: Dp = None,
+    ep: Ep = None,
+    cp: Cp = None,
+    sequence: Sequence = None,
+    global_batch: GlobalBatch = None,
+    micro_batch: MicroBatch = None,
+    zero: Zero = None,
+    recompute: Recompute = None,
+    fidelity: FidelityOption = FidelityChoice.cohort,
+    seed: Seed = 0,
+    overrides: Overrides = None,
+    step: Annotated[float, typer.Option(help="Share by which each number is varied.")] = 0.1,
+    top: Annotated[int, typer.Option(min=1, help="Numbers to show.")] = 12,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="DIR", help="Write a page, a tornado and data to DIR."),
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Show what each number of an accelerator buys: percent of throughput per percent of it."""
+    import sys
+
+    from simulator.api import make_scenario
+    from simulator.cli.sensitivity import found_sensitivity, print_sensitivity
+
+    base = make_scenario(
+        workload,
+        on,
+        phase=phase.value if phase else None,
+        batch=batch,
+        input=input,
+        output=output,
+        context=context,
+        dtype=dtype,
+        stack=stack,
+        system=system,
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        ep=ep,
+        cp=cp,
+        sequence=sequence,
+        global_batch=global_batch,
+        micro_batch=micro_batch,
+        zero=zero,
+        recompute=recompute,
+        fidelity=fidelity.value,
+        seed=seed,
+        overrides=tuple(overrides or ()),
+    )
+    found = found_sensitivity(base, step)
+    if json is not None:
+        write_json(found.to_dict(), json)
+    if json != "-":
+        print_sensitivity(found, sys.stdout, top)
+    if report is not None:
+        from simulator.report.sensitivity_page import write_sensitivity
+
+        written = write_sensitivity(found, report)
+        sys.stderr.write(f"report: {', '.join(str(path) for path in written)}\n")
 
 
 @app.command()

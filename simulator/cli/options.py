@@ -83,3 +83,13 @@ TrainTokens = Annotated[
     str | None,
     typer.Option("--train-tokens", metavar="N", help="Tokens to train on, like 15.6T: days, cost."),
 ]
+Tp = Annotated[int | None, typer.Option("--tp", help="Tensor-parallel ranks.")]
+Pp = Annotated[int | None, typer.Option("--pp", help="Pipeline stages.")]
+Dp = Annotated[int | None, typer.Option("--dp", help="Data-parallel replicas.")]
+Ep = Annotated[int | None, typer.Option("--ep", help="Expert-parallel ranks.")]
+Cp = Annotated[int | None, typer.Option("--cp", help="Context-parallel ranks.")]
+MicroBatch = Annotated[
+    int | None, typer.Option("--micro-batch", help="Sequences of a micro-batch.")
+]
+Zero = Annotated[int | None, typer.Option("--zero", help="ZeRO stage, 0 to 3.")]
+Recompute = Annotated[str | None, typer.Option("--recompute", help="none, selective or full.")]
