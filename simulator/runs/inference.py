@@ -77,7 +77,8 @@ def run_inference(
     target = Target(accelerator=scenario.hardware, stack=scenario.stack)
     if prices is None:
         prices = Prices(scenario, target, Memo() if memo is None else memo, told)
-    passes = list(passes_of(prices.under(scenario)))
+    prices = prices.under(scenario)  # which starts anew to gather what is asked of it
+    passes = list(passes_of(prices))
     latency = sum(one.weight * one.latency for one in passes)
     ops = tuple(_gather(passes, target))
     matrix = _main_format(ops, scenario)

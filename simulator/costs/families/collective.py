@@ -295,7 +295,8 @@ def _pairs(
 def _shots(query: Query, links: Fabric, values: Values) -> tuple[Floats, Floats]:
     """One-shot: every rank reads all messages; two-shot: reduce-scatter, then all-gather."""
     n, message = query["n_gpus"], query["message_bytes"]
-    latency = values["shot_start"] * MICRO + values["shot_step"] * links.step * np.log2(n)
+    start = np.inf if values["shot_start"] >= NEVER else values["shot_start"] * MICRO
+    latency = start + values["shot_step"] * links.step * np.log2(n)
     one = message * (n - 1) / (links.direct * values["one_shot"])
     part = message / n * (n - 1)
     two = (2 * part / values["two_shot"] + message * values["two_copy"]) / links.direct
@@ -310,7 +311,7 @@ def _switch(query: Query, links: Fabric, values: Values) -> tuple[Floats, Floats
     able = links.reduces and query.dtype in _ADDS
     inside = (links.islands <= 1) & (n > 2)
     start = (_start(query, values) + values["switch_start"]) * MICRO
-    late = np.where(inside & able, start, NEVER)
+    late = np.where(inside & able, start, np.inf)
     wire = message * n / (np.maximum(n - 1, 1) * links.inside * values["switch"])
     return wire, late
 
