@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from simulator.cli.app import app
+from simulator.examples.gallery import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text()
@@ -35,6 +41,42 @@ def test_the_commands_are_commands() -> None:
     used = re.findall(r"(?m)(?:^|/)tilecast (\w+)", "\n".join(blocks("bash")))
     assert used
     assert set(used) <= known
+
+
+def commands() -> list[list[str]]:
+    lines = "\n".join(blocks("bash")).replace(" && ", "\n").splitlines()
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("tilecast ")]
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_a_command_does_what_it_is_shown_for(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = json.dumps(
+        {
+            "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 2048,
+            "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
+            "num_key_value_heads": 8, "vocab_size": 128256, "tie_word_embeddings": True,
+        }
+    )  # fmt: skip
+    (tmp_path / "path" / "to").mkdir(parents=True)
+    for place in ("config.json", "path/to/config.json"):
+        (tmp_path / place).write_text(config)
+    (tmp_path / "my_chip.yaml").write_text("name: my-chip\nbase: mi455x\n")
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_report_is_what_its_command_writes_and_is_shown(name: str) -> None:
+    command = COMMANDS[name].replace("'", '"')
+    assert f"tilecast {command} --report reports/{name}" in TEXT
+    with redirect_stdout(StringIO()) as out:
+        app([*shlex.split(command), "--json", "-"], standalone_mode=False)
+    told, kept = json.loads(out.getvalue()), ROOT / "reports" / name / "result.json"
+    assert told == json.loads(kept.read_text()), "run python -m simulator.examples.gallery reports"
+    assert f"reports/{name}/" in TEXT
 
 
 def test_pictures_and_files_that_it_names_are_there() -> None:

@@ -1,0 +1,39 @@
+"""Make the reports that the README shows: ``python -m simulator.examples.gallery reports``.
+
+Each is what one command line writes; the scores of ``reports/validation`` need measured tables and
+are made by ``tilecast validate --report``.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from simulator.cli.app import app
+from simulator.examples.articles import main as write_articles
+
+COMMANDS = {
+    "first": "run llama-3.1-70b --on mi455x --phase decode --batch 32 --context 4096",
+    "moe": "run deepseek-v3 --on mi455x --phase decode --batch 128 --ep 8"
+    " --set moe.routing='zipf 1.2'",
+    "training": "run llama-3.1-405b --on mi300x --system mesh-8 --phase train --tp 8 --pp 8 --dp 8"
+    " --sequence 8192 --global-batch 512 --zero 1 --recompute selective",
+}
+"""Command lines by the directory of their report."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write every report into the directory of that name."""
+    if len(arguments) != 1:
+        sys.exit("usage: python -m simulator.examples.gallery DIRECTORY")
+    root = Path(arguments[0])
+    for name, command in COMMANDS.items():
+        app([*shlex.split(command), "--report", str(root / name)], standalone_mode=False)
+    if (root / "articles").is_dir():
+        write_articles([str(root / "articles")])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
