@@ -60,3 +60,11 @@ def test_the_best_plan_trains_so_many_tokens(capsys: pytest.CaptureFixture[str])
     assert float(days[1].replace(",", "")) == pytest.approx(
         100e9 / tokens * steps[0] / 86400, abs=0.6
     )
+
+
+def test_more_bandwidth_is_faster_and_buys_ever_less(capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed("bandwidth_what_if", [], capsys)
+    rates = [float(value.replace(",", "")) for value in re.findall(r"([\d,]+) tok/s", out)]
+    shares = [int(value) for value in re.findall(r"(\d+)% of what", out)]
+    assert rates == sorted(rates)
+    assert shares == sorted(shares, reverse=True)
