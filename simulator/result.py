@@ -167,6 +167,28 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StreamPart:
+    """Operators that follow one another on a device, and how often in a row they do."""
+
+    repeat: int
+    steps: tuple[tuple[str, Seconds], ...]
+    """Name and duration of each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """One pass as the device, the slowest where they differ, goes through it."""
+
+    phase: str
+    weight: float
+    """How often the run makes the pass."""
+    latency: Seconds
+    gap: Seconds
+    """Mean time between two operators."""
+    parts: tuple[StreamPart, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertPhase:
     """One step of the MoE layers, all layers of the pass together."""
 
@@ -368,6 +390,8 @@ class Result:
     model_bytes: Bytes
     """Weights and cache that all devices must read once."""
     phases: tuple[Phase, ...] = ()
+    stream: tuple[Stream, ...] = ()
+    """Operators in order, of each pass of a run that does not train."""
     experts: tuple[ExpertUse, ...] = ()
     """One per phase of a model with MoE layers."""
     training: TrainingUse | None = None

@@ -127,6 +127,7 @@ def run_inference(
         model_flops=sum(weight * demand.flops for weight, demand in demands),
         model_bytes=sum(weight * (demand.weights + demand.kv_read) for weight, demand in demands),
         phases=_phases(passes, scenario),
+        stream=tuple(one.stream for one in passes if one.training is None),
         experts=tuple(
             {one.phase: one.experts for one in passes if one.experts is not None}.values()
         ),

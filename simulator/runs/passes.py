@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
 from simulator.costs.bounds import bounds
 from simulator.engine.execute import Segment, run_stream
 from simulator.engine.machine import CommandProcessor, LaunchPolicy
 from simulator.ops.op import Demand, Op, OpGraph
-from simulator.result import Bound, Bounds, ExpertUse, TrainingUse
+from simulator.result import Bound, Bounds, ExpertUse, Stream, StreamPart, TrainingUse
 from simulator.runs.line import Line
 from simulator.runs.prices import Prices
 from simulator.specs.stack import Stack
@@ -46,6 +47,22 @@ class Pass:
         """Time in no line: launch gaps, and on several devices waiting for others."""
         named = sum(time for _, _, time in self.waits)
         return self.latency - named - sum(line.count * line.time for line in self.lines)
+
+    @property
+    def stream(self) -> Stream:
+        """The pass in order."""
+        return Stream(
+            phase=self.phase,
+            weight=self.weight,
+            latency=self.latency,
+            gap=self.between / self.launches if self.launches else 0.0,
+            parts=tuple(
+                StreamPart(
+                    repeat=count, steps=tuple((line.priced.op.name, line.time) for line in lines)
+                )
+                for count, lines in groupby(self.lines, key=lambda line: line.count)
+            ),
+        )
 
     @property
     def launches(self) -> int:
