@@ -26,6 +26,9 @@ MOST_POINTS = 1 << 20
 MOST_PRICES = 64
 """Devices whose prices are kept: studies of the hardware make a new one at every point."""
 
+OUTER = ("scale_up", "scale_out", "host", "price")
+"""Of an accelerator, what has no say in the time of a kernel."""
+
 
 def what_if(
     base: Scenario,
@@ -45,7 +48,7 @@ def what_if(
     >>> base = load_scenario("llama-3.1-8b decode batch=32 context=4096 on h200")
     >>> axes = {"hardware.memory.hbm.bandwidth": ["4 TB/s", "8 TB/s"]}
     >>> [result.bound_by for result in what_if(base, axes)]
-    ['memory', 'memory']
+    ['memory', 'compute']
 
     All points are checked before the first is run: raises InputError with the faults of all of
     them. CapacityError is raised when the turn comes to a point that does not fit.
@@ -134,16 +137,20 @@ class Runner:
     def _shared(self, scenario: Scenario) -> Prices:
         """The prices of those that differ in nothing that decides the price of an operator."""
         device, plan = scenario.hardware, scenario.plan
-        key = (
-            device, scenario.stack, scenario.fidelity, scenario.seed,
-            plan.expert_order, plan.descriptors,
+        common = (
+            scenario.stack, scenario.fidelity, scenario.seed, plan.expert_order, plan.descriptors,
         )  # fmt: skip
+        # How far a fit is trusted depends on where each number is from, and on any being set.
+        key = device, device.provenance, *common
         prices = self._prices.get(key)
         if prices is None:
             if len(self._prices) >= MOST_PRICES:
                 self._prices.clear()
             target = Target(accelerator=device, stack=scenario.stack)
-            plain = replace(device, scale_up=None, scale_out=None, host=None, price=None), *key[1:]
+            changed = any(entry.source == "--set" for entry in device.provenance)
+            inner = replace(device, scale_up=None, scale_out=None, host=None, price=None)
+            known = tuple(e for e in device.provenance if e.path.split(".")[0] not in OUTER)
+            plain = inner, known, changed, *common
             near = self._prices.get(plain)
             if near is None:
                 prices = self._prices[plain] = Prices(scenario, target, self._memo)
