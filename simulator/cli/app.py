@@ -264,6 +264,88 @@ def plan(
 
 
 @app.command()
+def compare(
+    workload: Workload,
+    on: Devices,
+    phase: PhaseOption = None,
+    batch: Batch = 1,
+    input: Input = None,
+    output: Output = None,
+    context: Context = None,
+    dtype: Dtype = None,
+    stack: StackName = None,
+    system: SystemName = None,
+    tp: Tp = None,
+    pp: Pp = None,
+    dp: Dp = None,
+    ep: Ep = None,
+    cp: Cp = None,
+    sequence: Sequence = None,
+    global_batch: GlobalBatch = None,
+    micro_batch: MicroBatch = None,
+    zero: Zero = None,
+    recompute: Recompute = None,
+    fidelity: FidelityOption = FidelityChoice.cohort,
+    seed: Seed = 0,
+    overrides: Overrides = None,
+    fit: Annotated[
+        bool,
+        typer.Option("--fit", help="On the fewest devices that hold it where it does not fit."),
+    ] = False,
+    batches: Annotated[
+        str | None,
+        typer.Option(metavar="N,N", help="Batches of a curve; all: 1, 2, 4, ... until it is full."),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="DIR", help="Write a page, pictures and data to DIR."),
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Set accelerators side by side at equal work, with what cannot be told apart."""
+    import sys
+
+    from simulator.cli.compare import found_comparison, print_comparison
+
+    found = found_comparison(
+        workload,
+        on,
+        fit=fit,
+        batches=batches,
+        phase=phase.value if phase else None,
+        batch=batch,
+        input=input,
+        output=output,
+        context=context,
+        dtype=dtype,
+        stack=stack,
+        system=system,
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        ep=ep,
+        cp=cp,
+        sequence=sequence,
+        global_batch=global_batch,
+        micro_batch=micro_batch,
+        zero=zero,
+        recompute=recompute,
+        fidelity=fidelity.value,
+        seed=seed,
+        overrides=tuple(overrides or ()),
+    )
+    if json is not None:
+        write_json(found.to_dict(), json)
+    if json != "-":
+        print_comparison(found, sys.stdout)
+    if report is not None:
+        from simulator.report.compare_page import write_comparison
+
+        written = write_comparison(found, report)
+        sys.stderr.write(f"report: {', '.join(str(path) for path in written)}\n")
+
+
+@app.command()
 def sensitivity(
     workload: Workload,
     on: On,

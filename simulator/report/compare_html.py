@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from simulator.errors import Fault, SpecError
 from simulator.report import numbers, palette
 from simulator.report.experts_page import Plate, Table
+from simulator.report.experts_picture import MARGIN, Drawing, stacked
 from simulator.report.roofline import NARROW, WIDE
 
 if TYPE_CHECKING:
@@ -59,6 +60,18 @@ def pictures(name: str, draw: Draw) -> dict[str, bytes]:
         f"{name}.svg": pen.svg(figure, drawing).encode(),
         f"{name}.png": pen.png(figure, drawing),
     }
+
+
+def drawing_files(name: str, draw: Callable[[float], tuple[Figure, Drawing]]) -> dict[str, bytes]:
+    """A layout as files: between its title and its caption, in margins."""
+    from simulator.report import experts_pen
+
+    def whole(width: float) -> tuple[Figure, Drawing]:
+        drawing = draw(width)[1]
+        sheet = stacked([("", drawing)], drawing.title, width + 2 * MARGIN)
+        return experts_pen.draw(sheet), sheet
+
+    return pictures(name, whole)
 
 
 def render(page: Page) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simulator.report import numbers, sensitivity_picture
-from simulator.report.compare_html import Page, pictures, plate, render, write
+from simulator.report.compare_html import Page, drawing_files, plate, render, write
 from simulator.report.experts_page import Table
 from simulator.report.facts import devices, title, trust
 from simulator.report.sensitivity import Sensitivity, data, finding, kinks, signed
@@ -47,7 +47,7 @@ def write_sensitivity(found: Sensitivity, directory: str | Path) -> list[Path]:
             json.dumps(found.to_dict(), indent=1, allow_nan=False) + "\n"
         ).encode(),
         "sensitivity.csv": data(found).encode(),
-        **pictures("sensitivity", draw),
+        **drawing_files("sensitivity", draw),
     }
     return write(contents, directory)
 

@@ -1,0 +1,145 @@
+"""A comparison in words and cells: for the terminal and the page alike.
+
+Rounds through ``numbers`` alone. Lays out nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from simulator.report import numbers, ratio
+from simulator.report.compare import SPECS, Comparison, Entry
+
+NAME = 16
+"""Letters of the name of a device in a table."""
+Rows = tuple[tuple[str, ...], list[list[str]], str]
+"""Heads, rows, and the side of each column: l or r."""
+_SPEC = {"peak": "FLOP/s", "bandwidth": "bandwidth", "capacity": "capacity", "rent": "rent"}
+
+
+def heading(found: Comparison) -> str:
+    """How many devices each row has: ``8 devices each``."""
+    counts = {entry.result.devices for entry in found.entries if entry.result is not None}
+    if len(counts) > 1:
+        return "devices differ"
+    count = counts.pop()
+    return f"{count:,} devices each" if count > 1 else "1 device each"
+
+
+def name(entry: Entry) -> str:
+    """A device in a table."""
+    return numbers.cut(numbers.plain(entry.hardware), NAME, "..")
+
+
+def per_device(entry: Entry) -> tuple[str, str]:
+    """Work per second and device, and its interval in brackets."""
+    run, speed = entry.result, entry.speed
+    if run is None or speed is None:
+        return numbers.ABSENT, ""
+    if run.interval is None or run.interval.lower <= 0:
+        return numbers.digits(speed), ""
+    work = run.work / run.devices
+    text = numbers.interval(speed, work / run.interval.upper, work / run.interval.lower, "")
+    value, _, ends = text.partition(" [")
+    return value.strip(), f"[{ends}"
+
+
+def ratio_cells(found: Comparison, entry: Entry) -> tuple[str, str]:
+    """The ratio to the base, and its interval, with a mark where it cannot be told from 1."""
+    value, within = found.value(entry), found.ends(entry)
+    if value is None:
+        return numbers.ABSENT, ""
+    if within is None:
+        return "1.00x", ""
+    text, _, ends = ratio.times(value, within).partition(" [")
+    unsure = found.verdict(entry) == "cannot tell"
+    return text, f"[{ends} ?" if unsure else f"[{ends}  "
+
+
+def use_rows(found: Comparison) -> Rows:
+    """What each device takes: count, time, money, power, memory, and the weakest number behind."""
+    runs = [entry.result for entry in found.entries]
+    unit, times = numbers.column([None if run is None else run.latency for run in runs], "s")
+    size, free = numbers.column([entry.headroom for entry in found.entries], "B")
+    rates = numbers.digits
+    rows = [
+        [
+            name(entry),
+            numbers.ABSENT if run is None else f"{run.devices:,}",
+            time,
+            numbers.count(None if run is None else run.throughput),
+            rates(entry.per_joule),
+            rates(entry.dollars),
+            left,
+            numbers.ABSENT if entry.least is None else f"{entry.least:,}",
+            "" if run is None else run.provenance.weakest.basis,
+        ]
+        for entry, run, time, left in zip(found.entries, runs, times, free, strict=True)
+    ]
+    heads = ("", "dev", unit, f"{found.unit}/s", f"{found.unit}/s/W", f"$/M {found.unit}",
+             f"free {size}", "least", "basis")  # fmt: skip
+    return heads, rows, "lrrrrrrrl"
+
+
+def sheet_rows(found: Comparison) -> Rows:
+    """Ratios of the data sheets beside the one that is reached."""
+    rows = []
+    for entry in found.entries:
+        if entry is found.base:
+            continue
+        cells = [found.spec(entry, spec) for spec in SPECS]
+        reached = found.value(entry)
+        rows.append([name(entry), *map(_times, cells), _times(reached)])
+    heads = (f"over {name(found.base)}", *(_SPEC[spec] for spec in SPECS), "reached")
+    return heads, rows, "lrrrrr"
+
+
+def _times(value: float | None) -> str:
+    return numbers.ABSENT if value is None else f"{numbers.digits(value)}x"
+
+
+def refusals(found: Comparison) -> Iterator[str]:
+    """Why rows have no answer, and what was done about it."""
+    if found.base is not found.entries[0]:
+        base = found.base.hardware
+        yield numbers.plain(f"ratios are to {base}, the first device that has an answer")
+    for entry in found.entries:
+        if entry.refused:
+            yield numbers.plain(f"{entry.hardware}: {entry.refused}")
+        elif entry.fitted:
+            run = entry.result
+            many = f" {run.devices:,} devices, {entry.plan}" if run else ""
+            yield numbers.plain(f"{entry.hardware}: does not fit as asked; runs on{many}")
+
+
+def notes(found: Comparison) -> Iterator[str]:
+    """What marks mean, and what has no answer."""
+    if any(found.verdict(entry) == "cannot tell" for entry in found.entries):
+        yield "? cannot tell from the base: the interval covers 1.00x"
+    for what in ("cost", "energy"):
+        lacking: dict[str, list[str]] = {}
+        for entry in found.entries:
+            for kind, why in entry.unknown:
+                if kind == what:
+                    lacking.setdefault(why, []).append(entry.hardware)
+        for why, names in lacking.items():
+            yield numbers.plain(f"no {what} for {', '.join(names)}: {why}")
+    yield "least: fewest devices that hold it under a legal plan, whatever their time"
+    for entry in found.entries:
+        if entry.full:
+            yield numbers.plain(f"{entry.hardware}: the curve ends, as {entry.full}")
+
+
+def faster(found: Comparison, entry: Entry) -> str:
+    """One device against the base, as a sentence."""
+    base, verdict = numbers.plain(found.base.hardware), found.verdict(entry)
+    who = numbers.plain(entry.hardware)
+    value, within = found.value(entry), found.ends(entry)
+    if value is None or within is None:
+        return f"{who} has no answer"
+    shown = ratio.times(value, within)
+    if verdict == "cannot tell":
+        return f"{who} cannot be told from {base}: {shown} per device covers 1"
+    return (
+        f"{who} is {'faster' if verdict == 'above' else 'slower'} than {base}: {shown} per device"
+    )
