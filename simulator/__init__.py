@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from simulator.specs.scenario import Scenario
     from simulator.study.change import changed
     from simulator.study.plans import search_plans
+    from simulator.study.study_file import make_study, read_study
+    from simulator.study.sweep import sweep
     from simulator.study.training_run import train_for
     from simulator.study.what_if import what_if
 
@@ -42,9 +44,12 @@ __all__ = [
     "load_stack",
     "load_workload",
     "make_scenario",
+    "make_study",
     "predict",
+    "read_study",
     "search_plans",
     "simulate",
+    "sweep",
     "train_for",
     "what_if",
 ]
@@ -53,6 +58,9 @@ _HOMES = {
     "changed": "simulator.study.change",
     "Result": "simulator.result",
     "Scenario": "simulator.specs.scenario",
+    "make_study": "simulator.study.study_file",
+    "read_study": "simulator.study.study_file",
+    "sweep": "simulator.study.sweep",
     "search_plans": "simulator.study.plans",
     "train_for": "simulator.study.training_run",
     "what_if": "simulator.study.what_if",

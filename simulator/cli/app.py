@@ -153,6 +153,10 @@ def run(
         Path | None,
         typer.Option("--report", metavar="DIR", help="Write a page, roofline and data to DIR."),
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", metavar="FILE", help="Write a trace for ui.perfetto.dev."),
+    ] = None,
     json: Json = None,
 ) -> None:
     """Simulate a model on an accelerator and print what binds it."""
@@ -204,6 +208,10 @@ def run(
 
         written = write_report(result, report)
         sys.stderr.write(f"report: {', '.join(str(path) for path in written)}\n")
+    if trace is not None:
+        from simulator.report.trace import write_trace
+
+        sys.stderr.write(f"trace: {write_trace(result, trace)}\n")
 
 
 @app.command()
@@ -419,6 +427,26 @@ def sensitivity(
 
         written = write_sensitivity(found, report)
         sys.stderr.write(f"report: {', '.join(str(path) for path in written)}\n")
+
+
+@app.command()
+def sweep(
+    study: Annotated[Path, typer.Argument(metavar="STUDY.yaml", help="A base and what varies.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", metavar="FILE", help="Rows: .csv or .parquet; STUDY.csv by default."),
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that run points.")] = 1,
+    dask: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Scheduler of a Dask cluster.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where a run stopped.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Run also a large study.")] = False,
+) -> None:
+    """Run every point of a study and write a table, row by row."""
+    from simulator.cli.sweep import run_sweep
+
+    run_sweep(study, out, workers=workers, dask=dask, resume=resume, yes=yes)
 
 
 @app.command()

@@ -1,0 +1,199 @@
+"""A study as a file: a base scenario and what is varied around it.
+
+    base: llama-3.1-70b decode batch=32 context=4096 on mi455x
+    vary:
+      hardware.memory.hbm.bandwidth: {from: 6.4 TB/s, to: 30 TB/s, steps: 5}
+      batch: [1, 8, 64]
+    how: grid
+
+Knows YAML and how points are laid out. Never touches costs or results.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simulator.api import load_scenario
+from simulator.errors import Fault, InputError, SpecError, nearest
+from simulator.specs import yaml_tree as tree
+from simulator.specs.scenario import Scenario
+from simulator.specs.yaml_read import read_tree
+from simulator.study.change import changed
+from simulator.study.what_if import points as combined
+
+HOW = ("grid", "zip", "latin_hypercube")
+MOST = 1 << 20
+"""Points of a study at most."""
+PLENTY = 10_000
+"""Points beyond which a study is confirmed, as it may take an hour."""
+_KEYS = ("base", "vary", "how", "points", "seed")
+_RANGE = ("from", "to", "steps", "scale")
+_NUMBER = re.compile(r"\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(.*?)\s*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """A base scenario and its points: of each, the value of every path that is varied."""
+
+    base: Scenario
+    paths: tuple[str, ...]
+    points: tuple[Mapping[str, object], ...]
+
+
+def read_study(path: str | Path) -> Study:
+    """The study in a file. Raises SpecError with every fault: keys, ranges, paths, units."""
+    faults: list[Fault] = []
+    root = read_tree(Path(path), str(path), faults)
+    for key in root.items:
+        if key not in _KEYS:
+            near = nearest(key, _KEYS)
+            fix = f"did you mean {near[0]}?" if near else f"keys: {', '.join(_KEYS)}"
+            faults.append(root.where(key).fault(key, "is no key of a study", fix))
+    base = _base(root, faults)
+    axes = dict(_axes(root, faults))
+    how = root.text("how") or "grid"
+    if how not in HOW:
+        fix = f"one of {', '.join(HOW)}"
+        faults.append(root.where("how").fault("how", f"unknown way {how!r:.40}", fix))
+    counts = {}
+    for key in ("points", "seed"):
+        text = root.text(key)
+        if text is not None and not (text.isdecimal() and len(text) < 9):
+            fault = root.where(key).fault(key, f"found {text!r:.40}", "write a whole number")
+            faults.append(fault)
+        elif text is not None:
+            counts[key] = int(text)
+    if how == "latin_hypercube" and not counts.get("points"):
+        fix = "how many to draw, like points: 100"
+        faults.append(root.place.fault("points", "is missing", fix))
+    if base is not None:
+        for name, values in axes.items():
+            faults += _wrong(base, name, values, root)
+    if faults or base is None:
+        raise SpecError(faults)
+    return make_study(base, axes, how=how, path=str(path), **counts)
+
+
+def make_study(
+    base: Scenario,
+    vary: Mapping[str, Any],
+    *,
+    how: str = "grid",
+    points: int = 0,
+    seed: int = 0,
+    path: str = "study",
+) -> Study:
+    """The points of ``vary``: every combination (``grid``), the first values together, then the
+    second ones (``zip``), or ``points`` of a Latin hypercube, each axis cut into as many equal
+    parts, of which each is drawn from once (McKay, Beckman and Conover 1979).
+
+    Raises SpecError for an empty study and for one of more than ``MOST`` points.
+    """
+    if how == "latin_hypercube":
+        if not 0 < points <= MOST:
+            fix = f"a count from 1 to {MOST:,}"
+            raise SpecError([Fault(path, None, "points", f"found {points}", fix)])
+        rng = np.random.default_rng(seed)
+        drawn = []
+        for values in vary.values():
+            share = (rng.permutation(points) + rng.random(points)) / points
+            drawn.append([values[int(part * len(values))] for part in share])
+        rows = [dict(zip(vary, row, strict=True)) for row in zip(*drawn, strict=True)]
+    else:
+        many = 1
+        for values in vary.values():
+            many *= max(1, len(values))
+        if how == "grid" and many > MOST:
+            fix = f"at most {MOST:,}; draw them: how: latin_hypercube"
+            raise SpecError([Fault(path, None, "vary", f"{many:,} points", fix)])
+        rows = combined(vary, how=how)  # type: ignore[arg-type]
+    if not vary or not rows:
+        raise SpecError([Fault(path, None, "vary", "no points", "name a path and its values")])
+    return Study(base=base, paths=tuple(vary), points=tuple(rows))
+
+
+def _base(root: tree.Mapping, faults: list[Fault]) -> Scenario | None:
+    text, place = root.text("base"), root.where("base")
+    if text is None:
+        fix = "a line like 'llama-3.1-8b decode batch=32 on h200'"
+        faults.append(place.fault("base", "is missing", fix))
+        return None
+    try:
+        return load_scenario(text)
+    except SpecError as error:
+        faults += (place.fault(f"base: {f.path}", f.found, f.fix) for f in error.faults)
+    except InputError as error:
+        faults.append(place.fault("base", str(error)))
+    return None
+
+
+def _axes(root: tree.Mapping, faults: list[Fault]) -> Iterator[tuple[str, list[str]]]:
+    """Paths with their values, as texts."""
+    vary = root.items.get("vary")
+    if not isinstance(vary, tree.Mapping) or not vary.items:
+        fix = "paths with their values, like 'batch: [1, 8, 64]'"
+        faults.append(root.where("vary").fault("vary", "is missing or empty", fix))
+        return
+    for path, node in vary.items.items():
+        place = vary.where(path)
+        if isinstance(node, tree.Scalar):
+            yield path, [node.text]
+        elif isinstance(node, tree.Sequence):
+            texts = [item.text for item in node.items if isinstance(item, tree.Scalar)]
+            if not node.items or len(texts) < len(node.items):
+                found = "has no values" if not node.items else "has values that are none"
+                faults.append(place.fault(path, found, "write a list such as [1, 8, 64]"))
+            yield path, texts
+        else:
+            yield path, list(_range(path, node, place, faults))
+
+
+def _range(path: str, node: tree.Mapping, place: tree.Place, faults: list[Fault]) -> Iterator[str]:
+    """Values from one end to the other, evenly or by equal ratios."""
+    like = "like {from: 5 TB/s, to: 25 TB/s, steps: 9, scale: log}"
+    for key in node.items:
+        if key not in _RANGE:
+            faults.append(node.where(key).fault(f"{path}.{key}", "is no key of a range", like))
+    ends = [_NUMBER.fullmatch(node.text(key) or "") for key in ("from", "to")]
+    steps, scale = node.text("steps") or "", node.text("scale") or "linear"
+    first, last = ends
+    if first is None or last is None or not steps.isdecimal() or not 2 <= int(steps) <= MOST:
+        faults.append(place.fault(path, "needs from, to, and 2 steps or more", like))
+        return
+    if first[2] != last[2]:
+        found = f"goes from {first[0].strip()} to {last[0].strip()}"
+        faults.append(place.fault(path, found, "write both ends in one unit"))
+        return
+    low, high = float(first[1]), float(last[1])
+    if scale not in ("linear", "log") or (scale == "log" and min(low, high) <= 0):
+        found = f"scale {scale}" + (" through zero" if scale == "log" else "")
+        faults.append(place.fault(path, found, "linear, or log between numbers above zero"))
+        return
+    spaced = np.linspace if scale == "linear" else np.geomspace
+    whole = not first[2] and low.is_integer() and high.is_integer()
+    values = (float(value) for value in spaced(low, high, int(steps)))
+    texts = (str(round(v)) if whole else f"{v:.10g} {first[2]}".strip() for v in values)
+    yield from dict.fromkeys(texts)
+
+
+def _wrong(base: Scenario, path: str, values: list[str], root: tree.Mapping) -> Iterator[Fault]:
+    """Faults of a path or of how a value is written; what only a plan or memory forbids is an
+    answer of its own."""
+    vary = root.items["vary"]
+    assert isinstance(vary, tree.Mapping), "it has paths"
+    for value in values:
+        try:
+            changed(base, {path: value})
+        except SpecError as error:
+            for fault in error.faults:
+                if fault.file in ("--set", "change"):
+                    yield vary.where(path).fault(fault.path or path, fault.found, fault.fix)
+        except InputError as error:
+            if "unknown" in str(error):
+                yield vary.where(path).fault(path, str(error))

@@ -1,0 +1,222 @@
+"""A study run to its end: points in chunks over an executor, rows on disk as they come.
+
+Knows scenarios, executors and journals. Never touches costs, clocks or drawing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from importlib import import_module
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from simulator.errors import CapacityError, Fault, InputError, SimulatorError, SpecError
+from simulator.result import Result
+from simulator.specs.scenario import Scenario
+from simulator.study.change import changed
+from simulator.study.journal import Journal, Row
+from simulator.study.study_file import Study
+from simulator.study.what_if import Runner
+from simulator.version import __version__
+
+Told = Callable[[int, int, int], None]
+"""Hears how many points are done, of how many, and how many of them have no answer."""
+Point = tuple[int, Mapping[str, object]]
+
+LARGEST_CHUNK = 64
+"""Points of one task: enough to be worth sending, few enough to lose."""
+TRIES = 3
+"""How often a chunk is given to a worker that was lost."""
+METRICS = (
+    "latency", "lower", "upper", "throughput", "bound_by", "mfu", "mbu", "memory", "devices",
+    "energy", "cost",
+)  # fmt: skip
+"""Columns of an answer, in base units: seconds, tokens per second, bytes, joules, dollars."""
+
+
+def sweep(
+    study: Study,
+    out: str | Path,
+    *,
+    workers: int = 1,
+    dask: str | None = None,
+    resume: bool = False,
+    told: Told | None = None,
+) -> list[Row]:
+    """Answer every point of ``study`` and write them to ``out``, CSV or parquet.
+
+    Points are run in this process, in ``workers`` processes, or on the Dask cluster at the address
+    ``dask``. A row has its index, the varied values, ``METRICS``, a status (``ok``, ``does not
+    fit``, ``refused``) and the reason. With ``resume`` rows of an earlier run that was stopped are
+    kept, and only the others are run. The table is the same however it was made.
+
+    Raises SpecError where the file cannot be written or is of another study, and InputError where
+    no cluster answers.
+    """
+    if workers < 1:
+        raise SpecError([Fault("sweep", None, "workers", f"found {workers}", "1 or more")])
+    with _executor(workers, dask) as executor:
+        journal = Journal(out, mark_of(study), resume=resume)
+        if journal.whole:
+            return []
+        left = deque(
+            (index, point) for index, point in enumerate(study.points) if index not in journal.rows
+        )
+        total = len(study.points)
+
+        def keep(rows: Sequence[Row]) -> None:
+            journal.add(rows)
+            if told is not None:
+                bad = sum(row["status"] != "ok" for row in journal.rows.values())
+                told(len(journal.rows), total, bad)
+
+        for rows in _answers(study.base, left, executor):
+            keep(rows)
+        journal.close()
+    return [journal.rows[index] for index in sorted(journal.rows)]
+
+
+def mark_of(study: Study) -> str:
+    """What tells this study from any other: base, points and version."""
+    text = repr((__version__, study.base, study.base.command, study.paths, study.points))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def answer(base: Scenario, points: Sequence[Point]) -> list[Row]:
+    """Rows of some points, each on its own: what fails is a row with the reason."""
+    return [_row(base, index, point) for index, point in points]
+
+
+_runner = Runner()
+"""Of this process, so that points share what they have in common."""
+
+
+def _row(base: Scenario, index: int, point: Mapping[str, object]) -> Row:
+    row: Row = {"index": index, **{path: str(value) for path, value in point.items()}}
+    try:
+        return row | _metrics(_runner(changed(base, point))) | {"status": "ok", "reason": None}
+    except CapacityError as error:
+        status, reason = "does not fit", str(error)
+    except SimulatorError as error:
+        status, reason = "refused", str(error)
+    return row | dict.fromkeys(METRICS) | {"status": status, "reason": reason}
+
+
+def _metrics(result: Result) -> Row:
+    within = result.interval
+    return {
+        "latency": result.latency,
+        "lower": within and within.lower,
+        "upper": within and within.upper,
+        "throughput": result.throughput,
+        "bound_by": result.bound_by,
+        "mfu": result.mfu,
+        "mbu": result.mbu,
+        "memory": result.memory.total,
+        "devices": result.devices,
+        "energy": result.energy,
+        "cost": result.cost,
+    }
+
+
+@contextmanager
+def _executor(workers: int, dask: str | None) -> Iterator[Pool | None]:
+    """Who runs the chunks; None: this process."""
+    if dask is not None:
+        try:
+            distributed: Any = import_module("distributed")  # It has no types.
+        except ImportError:
+            raise InputError(
+                "a Dask cluster needs the package distributed; install it with "
+                "pip install 'tilecast[dask]'"
+            ) from None
+        try:
+            client = distributed.Client(dask, timeout=10, set_as_default=False)
+        except (OSError, ValueError, TimeoutError, ImportError) as error:
+            raise InputError(
+                f"no Dask scheduler answers at {dask!r}: {str(error) or type(error).__name__}; "
+                "start one with: dask scheduler"
+            ) from None
+        with client, client.get_executor(pure=False) as executor:
+            threads = sum(client.nthreads().values())
+            yield Pool(lambda: executor, max(1, threads))
+    elif workers > 1:
+        pool = Pool(lambda: ProcessPoolExecutor(workers, mp_context=get_context("spawn")), workers)
+        try:
+            yield pool
+        finally:
+            pool.executor.shutdown(cancel_futures=True)
+    else:
+        yield None
+
+
+class Pool:
+    """An executor, and how to get a new one where its workers were lost."""
+
+    def __init__(self, make: Callable[[], Executor], workers: int) -> None:
+        self._make, self.workers = make, workers
+        self.executor = make()
+
+    def renew(self) -> None:
+        """Begin with new workers."""
+        self.executor = self._make()
+
+
+def _answers(base: Scenario, left: deque[Point], pool: Pool | None) -> Iterator[Sequence[Row]]:
+    """Rows of all points, chunk by chunk, in the order in which they are ready."""
+    if pool is None:
+        while left:
+            chunk = [left.popleft() for _ in range(min(len(left), LARGEST_CHUNK // 8))]
+            yield answer(base, chunk)
+        return
+    size = max(1, min(LARGEST_CHUNK, len(left) // (4 * pool.workers)))
+    rest = iter(left)
+    waiting: deque[tuple[Sequence[Point], int]] = deque()
+    running: dict[Future[list[Row]], tuple[Sequence[Point], int]] = {}
+    while True:
+        while len(running) < 2 * pool.workers:
+            if not waiting and (chunk := list(islice(rest, size))):
+                waiting.append((chunk, 1))
+            if not waiting:
+                break
+            task = waiting.popleft()
+            running[pool.executor.submit(answer, base, task[0])] = task
+        if not running:
+            return
+        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        lost = False
+        for future in done:
+            points, tries = running.pop(future)
+            try:
+                yield future.result()
+            except BrokenProcessPool:
+                lost = True
+                waiting.append((points, tries + 1))
+        if lost:
+            # All that was running went down with the pool.
+            waiting.extend((points, tries + 1) for points, tries in running.values())
+            running.clear()
+            if any(tries > TRIES for _, tries in waiting):
+                raise InputError(
+                    f"workers were lost {TRIES} times in a row; run with fewer workers, and with "
+                    "--resume, which keeps what is finished"
+                )
+            pool.renew()
+
+
+def front(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The Pareto front of answered rows, shortest latency first: no other row is as fast and has
+    more throughput."""
+    known = [row for row in rows if row["status"] == "ok" and row["throughput"] is not None]
+    best: list[Mapping[str, Any]] = []
+    for row in sorted(known, key=lambda row: (row["latency"], -row["throughput"], row["index"])):
+        if not best or row["throughput"] > best[-1]["throughput"]:
+            best.append(row)
+    return best
