@@ -35,6 +35,7 @@ from simulator.specs.scenario import Fidelity, PhaseName, Scenario, lengths
 from simulator.specs.stack import Stack
 from simulator.specs.workload import Model, Transformer, UNet
 from simulator.specs.yaml_read import read_tree
+from simulator.specs.yaml_tree import Mapping as Tree
 from simulator.specs.yaml_tree import Place, Scalar, Sequence
 
 if TYPE_CHECKING:
@@ -406,8 +407,14 @@ class _Options:
 
 
 def _from_file(path: Path) -> Scenario:
+    faults: list[Fault] = []
+    return scenario_of(read_tree(path, str(path), faults), faults)
+
+
+def scenario_of(tree: Tree, faults: Iterable[Fault] = ()) -> Scenario:
+    """The scenario that the keys of a YAML mapping state; raises SpecError with ``faults`` too."""
     options = _Options()
-    tree = read_tree(path, str(path), options.faults)
+    options.faults += faults
     known = ("workload", "on", *_COUNTS, *_TEXTS, "set")
     for key, node in tree.items.items():
         place = tree.where(key)
