@@ -1,0 +1,282 @@
+"""A study is answered once for each point, whoever runs it and however often it is stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import polars
+import pytest
+
+from simulator import load_scenario, simulate
+from simulator.errors import InputError, SpecError
+from simulator.study.change import changed
+from simulator.study.study_file import Study, make_study, read_study
+from simulator.study.sweep import METRICS, front, sweep
+
+LINE = "llama-3.1-8b decode batch=8 context=1024 on h200"
+AXES = {
+    "hardware.memory.hbm.bandwidth": ["3 TB/s", "4.8 TB/s", "6 TB/s"],
+    "batch": ["1", "8", "1000000"],
+    "tp": ["1", "3"],
+}
+
+
+def study() -> Study:
+    return make_study(load_scenario(LINE), AXES)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    out = tmp_path_factory.mktemp("whole") / "rows.csv"
+    sweep(study(), out)
+    return out.read_bytes()
+
+
+def test_a_row_is_what_the_point_alone_gives(tmp_path: Path) -> None:
+    rows = sweep(study(), tmp_path / "rows.csv")
+    assert [row["index"] for row in rows] == list(range(18))
+    for row, point in zip(rows, study().points, strict=True):
+        if row["status"] == "ok":
+            alone = simulate(changed(load_scenario(LINE), point))
+            assert row["latency"] == alone.latency
+            assert row["throughput"] == alone.throughput
+            assert row["energy"] == alone.energy
+        else:
+            assert row["reason"]
+            assert all(row[name] is None for name in METRICS)
+    states = {row["status"] for row in rows}
+    assert states == {"ok", "refused", "does not fit"}
+    assert sum(row["status"] == "ok" for row in rows) == 6
+
+
+def test_processes_write_the_same_table(tmp_path: Path, whole: bytes) -> None:
+    sweep(study(), tmp_path / "rows.csv", workers=2)
+    assert (tmp_path / "rows.csv").read_bytes() == whole
+
+
+def test_parquet_has_the_same_rows(tmp_path: Path, whole: bytes) -> None:
+    sweep(study(), tmp_path / "rows.parquet")
+    told = polars.read_parquet(tmp_path / "rows.parquet").write_csv().encode()
+    assert told == whole
+
+
+@pytest.mark.parametrize("cut", [0, 1, 40, 80, 200, 1000, 2000, -1])
+def test_a_journal_cut_at_any_byte_is_gone_on_with(
+    tmp_path: Path, whole: bytes, cut: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "rows.csv"
+    journal = tmp_path / "rows.csv.partial"
+    monkeypatch.setattr("simulator.study.journal.Journal.close", lambda self: None)
+    sweep(study(), out)
+    monkeypatch.undo()
+    written = journal.read_bytes()
+    journal.write_bytes(written[:cut])
+    done = max(0, written[:cut].count(b"\n") - 1)
+    counts: list[int] = []
+    sweep(study(), out, resume=True, told=lambda done, of, bad: counts.append(done))
+    assert out.read_bytes() == whole
+    assert not journal.exists()
+    assert not counts or counts[0] > done
+
+
+def test_a_run_that_is_killed_and_resumed_is_the_uninterrupted_one(
+    tmp_path: Path, whole: bytes
+) -> None:
+    text = "\n".join(
+        [f"base: {LINE}", "vary:"]
+        + [f"  {path}: {json.dumps(values)}" for path, values in AXES.items()]
+    )
+    (tmp_path / "study.yaml").write_text(text)
+    words = [
+        sys.executable,
+        "-c",
+        "from simulator.cli import main; main()",
+        "sweep",
+        "study.yaml",
+        "-o",
+        "rows.csv",
+    ]
+    out, journal = tmp_path / "rows.csv", tmp_path / "rows.csv.partial"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    killed = 0
+    for lines in (1, 5, 10):
+        child = subprocess.Popen(
+            [*words, "--resume"], cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        while child.poll() is None and not (
+            journal.exists() and journal.read_bytes().count(b"\n") > lines
+        ):
+            time.sleep(0.002)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        killed += not out.exists()
+    assert killed
+    if not out.exists():
+        subprocess.run([*words, "--resume"], cwd=tmp_path, env=environment, check=True)
+    assert out.read_bytes() == whole
+
+
+def test_a_cluster_that_loses_a_worker_gives_the_same_table(tmp_path: Path, whole: bytes) -> None:
+    distributed = pytest.importorskip("distributed")
+    cluster = distributed.LocalCluster(
+        n_workers=3, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+    )
+    try:
+        pid = next(iter(cluster.workers.values())).pid
+        out = tmp_path / "rows.csv"
+        lost: list[int] = []
+
+        def told(done: int, of: int, bad: int) -> None:
+            if not lost:
+                os.kill(pid, signal.SIGKILL)
+                lost.append(pid)
+
+        sweep(study(), out, dask=cluster.scheduler_address, told=told)
+        assert lost
+        assert out.read_bytes() == whole
+    finally:
+        cluster.close()
+
+
+def test_a_complete_study_is_not_run_again(tmp_path: Path) -> None:
+    out = tmp_path / "rows.csv"
+    sweep(study(), out)
+    told: list[Any] = []
+    assert sweep(study(), out, resume=True, told=lambda *counts: told.append(counts)) == []
+    assert not told
+
+
+def test_files_of_other_studies_are_left_alone(tmp_path: Path) -> None:
+    out = tmp_path / "rows.csv"
+    out.write_text("mine")
+    with pytest.raises(SpecError, match="is there already"):
+        sweep(study(), out)
+    assert out.read_text() == "mine"
+    other = tmp_path / "other.csv"
+    journal = tmp_path / "other.csv.partial"
+    journal.write_text('{"study":"another"}\n')
+    with pytest.raises(SpecError, match="--resume"):
+        sweep(study(), other)
+    with pytest.raises(SpecError, match="another study"):
+        sweep(study(), other, resume=True)
+    assert journal.read_text() == '{"study":"another"}\n'
+
+
+@pytest.mark.parametrize("name", ["absent/rows.csv", "rows.xlsx", "."])
+def test_a_place_for_no_table_is_refused_before_anything_runs(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SpecError):
+        sweep(study(), tmp_path / name, told=lambda *counts: pytest.fail("ran"))
+
+
+def test_a_cluster_that_is_not_there_is_said(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    with pytest.raises(InputError, match="no Dask scheduler answers"):
+        sweep(study(), tmp_path / "rows.csv", dask="not an address")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_front_has_no_row_that_another_beats(tmp_path: Path) -> None:
+    rows = sweep(study(), tmp_path / "rows.csv")
+    best = front(rows)
+    known = [row for row in rows if row["status"] == "ok"]
+    for row in known:
+        beaten = any(
+            other["latency"] <= row["latency"]
+            and other["throughput"] >= row["throughput"]
+            and (other["latency"], other["throughput"]) != (row["latency"], row["throughput"])
+            for other in known
+        )
+        assert beaten == (row not in best) or any(
+            (one["latency"], one["throughput"]) == (row["latency"], row["throughput"])
+            for one in best
+        )
+
+
+def test_a_latin_hypercube_draws_from_every_part_of_each_axis_once() -> None:
+    values = [str(batch) for batch in range(1, 11)]
+    found = make_study(
+        load_scenario(LINE), {"batch": values, "context": values}, how="latin_hypercube",
+        points=10, seed=3,
+    )  # fmt: skip
+    for path in found.paths:
+        assert sorted(str(point[path]) for point in found.points) == sorted(values)
+    again = make_study(
+        load_scenario(LINE), {"batch": values, "context": values}, how="latin_hypercube",
+        points=10, seed=3,
+    )  # fmt: skip
+    assert again == found
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "study.yaml"
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def ranges(tmp_path: Path) -> Study:
+    return read_study(
+        write(
+            tmp_path,
+            f"base: {LINE}\nvary:\n"
+            "  hardware.memory.hbm.bandwidth: {from: 2 TB/s, to: 8 TB/s, steps: 3, scale: log}\n"
+            "  batch: {from: 1, to: 9, steps: 5}\nhow: grid\n",
+        )
+    )
+
+
+def test_a_range_has_both_ends_and_even_steps_or_ratios(ranges: Study) -> None:
+    rates = dict.fromkeys(str(point["hardware.memory.hbm.bandwidth"]) for point in ranges.points)
+    assert list(rates) == ["2 TB/s", "4 TB/s", "8 TB/s"]
+    batches = dict.fromkeys(str(point["batch"]) for point in ranges.points)
+    assert list(batches) == ["1", "3", "5", "7", "9"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("base: {line}\n", ["vary", "missing"]),
+        ("base: {line}\nvary: {{}}\n", ["vary"]),
+        ("vary:\n  batch: [1]\n", ["base", "missing"]),
+        ("base: {line}\nvary:\n  batch: []\n", ["study.yaml:3", "no values"]),
+        ("base: {line}\nvary:\n  batchh: [1]\n", ["study.yaml:3", "batchh"]),
+        ("base: {line}\nvary:\n  memory.hbm.bandwith: [1 TB/s]\n", ["bandwidth"]),
+        ("base: {line}\nvary:\n  memory.hbm.bandwidth: [5 GB]\n", ["study.yaml:3", "TB/s"]),
+        ("base: {line}\nvary:\n  hardware: [h20o, mi300x]\n", ["h200"]),
+        ("base: {line}\nvary:\n  batch: {{from: 1, to: 9}}\n", ["steps"]),
+        ("base: {line}\nvary:\n  batch: {{from: 0, to: 9, steps: 3, scale: log}}\n", ["zero"]),
+        (
+            "base: {line}\nvary:\n  memory.hbm.bandwidth: {{from: 1 TB/s, to: 9 GB/s, steps: 3}}\n",
+            ["one unit"],
+        ),
+        ("base: {line}\nhow: all\nvary:\n  batch: [1]\n", ["grid"]),
+        ("base: {line}\nhow: latin_hypercube\nvary:\n  batch: [1]\n", ["points"]),
+        ("base: {line}\nhow: zip\nvary:\n  batch: [1, 2]\n  context: [64]\n", ["as many values"]),
+        ("base: llama decode on h2\nvary:\n  batch: [1]\n", ["study.yaml:1", "llama"]),
+        ("base: {line}\nvarry:\n  batch: [1]\n", ["did you mean vary"]),
+        ("- 1\n", ["mapping"]),
+        ("", ["empty"]),
+    ],
+)
+def test_a_study_that_is_none_is_refused_with_its_line(
+    tmp_path: Path, text: str, words: list[str]
+) -> None:
+    with pytest.raises(InputError) as told:
+        read_study(write(tmp_path, text.format(line=LINE)))
+    for word in words:
+        assert word in str(told.value)
+
+
+def test_every_fault_of_a_study_is_said_at_once(tmp_path: Path) -> None:
+    text = f"base: {LINE}\nhow: all\nvary:\n  batchh: [1]\n  memory.hbm.bandwidth: [5 GB]\n"
+    with pytest.raises(SpecError) as told:
+        read_study(write(tmp_path, text))
+    assert {fault.line for fault in told.value.faults} == {2, 4, 5}
