@@ -6,6 +6,7 @@ were simulated are marked, those on the Pareto front with their batch; others ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 LINES = 6
 """Devices that are drawn at most."""
 LEFT, RIGHT, TOP, BOTTOM = 70.0, 18.0, 16.0, 52.0
-RADIUS = 4.5
+RADIUS, NEAR = 4.5, 26.0
+"""Points: of a mark, and from a mark of another device within which batches stay unsaid."""
 TITLE = "What a user gets against what a device does"
 
 
@@ -47,25 +49,27 @@ def caption(found: Comparison) -> str:
     best = set(front(point for _, point in pool))
     parts = []
     for entry in entries:
-        mine = sum(point in best for point in entry.points)
-        parts.append(f"{numbers.plain(entry.hardware)} {mine}")
+        if mine := sum(point in best for point in entry.points):
+            parts.append(f"{mine} of {numbers.plain(entry.hardware)}")
     left = sum(bool(entry.points) for entry in found.entries) - len(entries)
     more = f" {left} more devices are in the data." if left else ""
     return (
-        f"Better is up and to the right. Of the front of all devices together: {', '.join(parts)} "
-        f"points. Each mark is a run, labelled with its batch; small grey marks are beaten in "
-        f"both rates by another batch of the same device.{more}"
+        f"Better is up and to the right. Runs that no other run here beats in both rates: "
+        f"{', '.join(parts)}. Each mark is a run, with its batch where there is room; small grey "
+        f"marks are beaten in both rates by another batch of the same device.{more}"
     )
 
 
-def draw(found: Comparison, width: float) -> tuple[Figure, Front]:
-    """The picture as a figure whose unit is the point, and its words."""
+def draw(found: Comparison, width: float, *, titled: bool = False) -> tuple[Figure, Front]:
+    """The picture as a figure whose unit is the point, and its words; ``titled`` has what runs
+    above it, for where no page says so."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
     from matplotlib.transforms import Affine2D
 
     wide = width >= 700
-    height = 460.0 if wide else 340.0
+    title = 30.0 if titled else 0.0
+    height = (460.0 if wide else 340.0) + title
     entries = drawn(found)
     points = [point for entry in entries for point in entry.points]
     x = Scale(high=1.1 * max(p.user for p in points), start=LEFT, length=width - LEFT - RIGHT)
@@ -82,8 +86,12 @@ def draw(found: Comparison, width: float) -> tuple[Figure, Front]:
             look = {"color": palette.FAINT, "ha": "center", "va": "center"} | look
             figure.text(*at, numbers.typeset(text), transform=transform, **look)
 
+        if titled:
+            at = LEFT, height - 20.0
+            text = numbers.plain(found.about)
+            write(text, at, ha="left", color=palette.INK, fontweight="bold", fontsize=13)
         _axes(found, x, y, stroke, write)
-        sheet = Sheet(bounds=Box(LEFT + 2, BOTTOM + 2, width - 2, height - 2))
+        sheet = Sheet(bounds=Box(LEFT + 2, BOTTOM + 2, width - 2, height - title - 2))
         for entry in entries:
             places = [(x.at(p.user), y.at(p.device)) for p in entry.points]
             sheet.boxes += [_box(*place) for place in places]
@@ -105,11 +113,16 @@ def draw(found: Comparison, width: float) -> tuple[Figure, Front]:
                     gid=f"batch-{number + 1}-{point.batch}",
                     **(look if on else grey),
                 )
-        for number, entry in enumerate(entries):
-            _name(sheet, entry, palette.SERIES[number], x, y, write)
+        for entry in entries:
+            _name(sheet, entry, x, y, stroke, write)
+        marks = {(entry.hardware, x.at(p.user), y.at(p.device)) for entry in entries
+                 for p in entry.points}  # fmt: skip
         for entry in entries:
             for point in entry.front:
                 at = x.at(point.user), y.at(point.device)
+                # A number between marks of two devices would be read as either's.
+                if any(who != entry.hardware and math.dist(at, to) < NEAR for who, *to in marks):
+                    continue
                 text = numbers.count(point.batch)
                 near = (spot for spot in around(*at, RADIUS, text, 11.0) if spot.leader is None)
                 spot = sheet.place(text, 11.0, near)
@@ -137,8 +150,8 @@ def _axes(found: Comparison, x: Scale, y: Scale, stroke: Any, write: Any) -> Non
     write(f"{unit} of one device", (14.0, middle), rotation=90, rotation_mode="anchor")
 
 
-def _name(sheet: Sheet, entry: Entry, colour: str, x: Scale, y: Scale, write: Any) -> None:
-    """The device at an end of its line, or else nearest to it."""
+def _name(sheet: Sheet, entry: Entry, x: Scale, y: Scale, stroke: Any, write: Any) -> None:
+    """The device beside a point of its line, an end if there is room, or else with a leader."""
     text = numbers.plain(entry.hardware)
     bold = f"{text}  "
     ends: list[Point] = [entry.front[-1], entry.front[0], *entry.front[1:-1]]
@@ -148,6 +161,9 @@ def _name(sheet: Sheet, entry: Entry, colour: str, x: Scale, y: Scale, write: An
             spots = (s for s in around(*at, RADIUS, bold, 12.0) if leader or s.leader is None)
             spot = sheet.place(bold, 12.0, spots)
             if spot is not None:
+                if (lead := spot.leader) is not None:
+                    ends_of = (lead.x0, lead.y0), (lead.x1, lead.y1)
+                    stroke(ends_of, color=palette.FAINT, linewidth=0.8, zorder=6)
                 edge = {"right": 1, "left": -1, "center": 0}[spot.align]
                 half = text_width(bold, 12.0) / 2
                 align = "center" if edge == 0 else spot.align

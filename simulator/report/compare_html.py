@@ -34,6 +34,7 @@ class Page:
     about: str
     findings: list[str]
     warnings: list[str]
+    notes: list[str]
     plates: list[Plate]
     tables: list[Table]
     commands: list[str]
@@ -62,13 +63,15 @@ def pictures(name: str, draw: Draw) -> dict[str, bytes]:
     }
 
 
-def drawing_files(name: str, draw: Callable[[float], tuple[Figure, Drawing]]) -> dict[str, bytes]:
-    """A layout as files: between its title and its caption, in margins."""
+def drawing_files(
+    name: str, about: str, draw: Callable[[float], tuple[Figure, Drawing]]
+) -> dict[str, bytes]:
+    """A layout as files: between its title and its caption, under what it is about."""
     from simulator.report import experts_pen
 
     def whole(width: float) -> tuple[Figure, Drawing]:
         drawing = draw(width)[1]
-        sheet = stacked([("", drawing)], drawing.title, width + 2 * MARGIN)
+        sheet = stacked([(drawing.title, drawing)], about, width + 2 * MARGIN)
         return experts_pen.draw(sheet), sheet
 
     return pictures(name, whole)

@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 
     from simulator.report.experts_picture import Drawing
 
-FILES = ("index.html", "compare.json", "compare.csv", "ratios.svg", "ratios.png")
-CURVES = ("curves.csv", "curves.svg", "curves.png")
-"""What is written beside, where there are curves."""
-
 
 def write_comparison(found: Comparison, directory: str | Path) -> list[Path]:
     """Write the page, its pictures and its data into ``directory``; returns the files.
@@ -48,6 +44,9 @@ def write_comparison(found: Comparison, directory: str | Path) -> list[Path]:
     def front(width: float) -> tuple[Figure, compare_front.Front]:
         return compare_front.draw(found, width)
 
+    def titled(width: float) -> tuple[Figure, compare_front.Front]:
+        return compare_front.draw(found, width, titled=True)
+
     several, curved = len(found.entries) > 1, any(entry.points for entry in found.entries)
     plates = []
     contents = {
@@ -56,17 +55,20 @@ def write_comparison(found: Comparison, directory: str | Path) -> list[Path]:
     }
     if several:
         plates.append(plate("ratios", compare_picture.title(found), ratios))
-        contents |= drawing_files("ratios", ratios)
+        contents |= drawing_files("ratios", numbers.plain(found.about), ratios)
     if curved:
         plates.append(plate("curves", compare_front.TITLE, front))
-        contents |= {"curves.csv": curves(found).encode()} | pictures("curves", front)
+        contents |= {"curves.csv": curves(found).encode()} | pictures("curves", titled)
     said = [f"{faster(found, one)}." for one in compare_picture.others(found)]
     runs = [entry.result for entry in found.entries if entry.result is not None]
     page = Page(
         title=f"Compared: {numbers.plain(found.about)}",
         about=f"{heading(found)}; ratios to {numbers.plain(found.base.hardware)}",
         findings=said,
-        warnings=[*refusals(found), *notes(found)],
+        warnings=[
+            numbers.plain(f"{run.hardware}: {text}") for run in runs for text in run.warnings
+        ],
+        notes=[*refusals(found), *notes(found)],
         plates=plates,
         tables=_tables(found),
         commands=[numbers.plain(text) for text in (found.command, *_commands(found))],

@@ -68,9 +68,10 @@ def picture(found: Comparison, width: float) -> Drawing:
             sketch.write(reason, x.start + 8, centre, colour=palette.FAINT)
             continue
         ends = [x.at(min(high, max(low, end))) for end in within]
-        sketch.line((ends[0], centre), (ends[1], centre), colour=palette.INK, weight=2.2)
+        whisker = {"colour": palette.INK, "weight": 2.0, "under": True}
+        sketch.line((ends[0], centre), (ends[1], centre), **whisker)
         for end in ends:
-            sketch.line((end, centre - 5), (end, centre + 5), colour=palette.INK, weight=1.4)
+            sketch.line((end, centre - 5), (end, centre + 5), **whisker)
         unsure = found.verdict(one) == "cannot tell"
         box = Rect(x.at(value) - 6, centre - 6, 12.0, 12.0)
         fill = palette.PAPER if unsure else palette.SERIES[0]

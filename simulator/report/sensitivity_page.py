@@ -35,7 +35,8 @@ def write_sensitivity(found: Sensitivity, directory: str | Path) -> list[Path]:
         title=f"Sensitivity of {parts[0]}",
         about=", ".join([*parts[1:], devices(found.result)]),
         findings=[finding(found), f"Trust: {trust(found.result)}."],
-        warnings=[numbers.plain(text) for text in (*found.notes, *found.result.warnings)],
+        warnings=[numbers.plain(text) for text in found.result.warnings],
+        notes=[numbers.plain(text) for text in found.notes],
         plates=[plate("tornado", sensitivity_picture.TITLE, draw)],
         tables=[_numbers(found), *_left(found)],
         commands=[numbers.plain(text) for text in (found.command,) if text],
@@ -47,7 +48,7 @@ def write_sensitivity(found: Sensitivity, directory: str | Path) -> list[Path]:
             json.dumps(found.to_dict(), indent=1, allow_nan=False) + "\n"
         ).encode(),
         "sensitivity.csv": data(found).encode(),
-        **drawing_files("sensitivity", draw),
+        **drawing_files("sensitivity", ", ".join(parts), draw),
     }
     return write(contents, directory)
 

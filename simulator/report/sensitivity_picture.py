@@ -55,7 +55,7 @@ def picture(found: Sensitivity, width: float) -> Drawing:
     sketch = Sketch(width)
     wide = width >= 700
     names = [f"{one.name}{' *' if one.kinked else ''}" for one in entries]
-    most = 230.0 if wide else 128.0
+    most = 230.0 if wide else 142.0
     label = min(most, max((text_width(name, 12.0) for name in names), default=0.0)) + 10
     right = 150.0 if wide else 104.0
     gains = [gain for one in entries for side in _sides(one) if (gain := one.gain(side))]
@@ -64,7 +64,7 @@ def picture(found: Sensitivity, width: float) -> Drawing:
     x = Scale(low=low - room, high=high + room, start=label, length=width - label - right)
     top = _legend(sketch, found, width, right) - 12
     bottom = top - ROW * max(1, len(entries))
-    values = x.ticks(58.0)
+    values = x.ticks(58.0 if wide else 28.0)
     _, texts, _ = numbers.ticks([100 * value for value in values], "%")
     for value, text in zip(values, texts, strict=True):
         at = x.at(value)
