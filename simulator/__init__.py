@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from simulator.result import Result
     from simulator.specs.scenario import Scenario
     from simulator.study.change import changed
+    from simulator.study.compare import compare
     from simulator.study.plans import search_plans
+    from simulator.study.sensitivity import sensitivity
     from simulator.study.study_file import make_study, read_study
     from simulator.study.sweep import sweep
     from simulator.study.training_run import train_for
@@ -39,6 +41,7 @@ __all__ = [
     "Scenario",
     "__version__",
     "changed",
+    "compare",
     "load_hardware",
     "load_scenario",
     "load_stack",
@@ -48,6 +51,7 @@ __all__ = [
     "predict",
     "read_study",
     "search_plans",
+    "sensitivity",
     "simulate",
     "sweep",
     "train_for",
@@ -56,12 +60,14 @@ __all__ = [
 
 _HOMES = {
     "changed": "simulator.study.change",
+    "compare": "simulator.study.compare",
     "Result": "simulator.result",
     "Scenario": "simulator.specs.scenario",
     "make_study": "simulator.study.study_file",
     "read_study": "simulator.study.study_file",
     "sweep": "simulator.study.sweep",
     "search_plans": "simulator.study.plans",
+    "sensitivity": "simulator.study.sensitivity",
     "train_for": "simulator.study.training_run",
     "what_if": "simulator.study.what_if",
 }
