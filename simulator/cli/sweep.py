@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import textwrap
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -116,15 +117,18 @@ def _print(study: Study, rows: Sequence[Row], stream: TextIO) -> None:
         stream.write(f"\nfastest at each throughput, {len(shown)} of {len(best)}\n")
         for line in _aligned([heads, *cells]):
             stream.write(f"  {line}\n")
-    reasons = Counter(
-        f"{row['status']}: {numbers.plain(str(row['reason'])).splitlines()[0]}"
-        for row in rows
-        if row["status"] != "ok"
-    )
-    for reason, count in reasons.most_common(5):
-        stream.write(f"{count:,}x {numbers.cut(reason, 74)}\n")
-    if len(reasons) > 5:
-        stream.write(f"and {len(reasons) - 5:,} other reasons, in the file\n")
+    kinds: dict[str, list[str]] = {}
+    for row in rows:
+        if row["status"] != "ok":
+            reason = numbers.plain(str(row["reason"])).splitlines()[0]
+            # Points that differ in sizes alone fail for one reason.
+            kind = re.sub("[0-9][0-9,.]*", "0", reason)
+            kinds.setdefault(kind, []).append(f"{row['status']}: {reason}")
+    for found in sorted(kinds.values(), key=len, reverse=True)[:5]:
+        for line in textwrap.wrap(f"{len(found):,}x {found[0]}", 78, subsequent_indent="  "):
+            stream.write(f"{line}\n")
+    if len(kinds) > 5:
+        stream.write(f"and {len(kinds) - 5:,} other reasons, in the file\n")
 
 
 def _wide(table: Sequence[Sequence[str]]) -> int:
