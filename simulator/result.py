@@ -399,7 +399,7 @@ class Result:
     energy: Joules | None = None
     """Estimate at the accelerators of all devices; None where their power is not known."""
     cost: Dollars | None = None
-    """Rent of all devices; None where no rent is known."""
+    """Rent, or purchase and electricity, of all devices; None where no price is known."""
     events: int = 0
     warnings: tuple[str, ...] = ()
     provenance: RunProvenance

@@ -81,6 +81,7 @@ SECONDS = Unit("second", "4.9 us", "s", "munp")
 WATTS = Unit("joule/second", "750 W", "W", "munpkMGT")
 JOULES = Unit("joule", "5 pJ", "J", "munpkMGT")
 DOLLARS = Unit("dollar", "30000 USD", "USD")
+DOLLARS_PER_JOULE = Unit("dollar/joule", "0.08 USD/kWh", "USD/J")
 DOLLARS_PER_HOUR = Unit("dollar/hour", "2.10 USD/h", "USD/h")
 
 Bytes = Annotated[float, BYTES]
@@ -96,6 +97,7 @@ Seconds = Annotated[float, SECONDS]
 Watts = Annotated[float, WATTS]
 Joules = Annotated[float, JOULES]
 Dollars = Annotated[float, DOLLARS]
+DollarsPerJoule = Annotated[float, DOLLARS_PER_JOULE]
 DollarsPerHour = Annotated[float, DOLLARS_PER_HOUR]
 Pause = Annotated[float, replace(SECONDS, zero=True)]
 """A time in seconds that may be zero."""
@@ -122,8 +124,8 @@ _SPOKEN = {
         ("bps FLOP FLOPs flop flops OP OPs op ops", _UP),
         ("Hz clk clock clocks cycle cycles USD dollar", _UP),
         ("s second seconds", _DOWN),
-        ("J joule W watt", f"{_UP} {_DOWN}"),
-        ("min h hour", ""),
+        ("J joule W watt Wh", f"{_UP} {_DOWN}"),
+        ("min h hour year years", ""),
     )
     for name in names.split()
     for prefix in ("", *prefixes.split())

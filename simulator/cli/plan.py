@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from simulator.cli.progress import searching
 from simulator.cli.sheet import put
+from simulator.costs.money import hourly
 from simulator.report import numbers, palette
 from simulator.runs.plan_search import ORDERS, By, PlanSearch, RankedPlan
 from simulator.runs.plan_space import VARIED, Space
@@ -169,12 +170,10 @@ def _notes(found: PlanSearch, top: int) -> Iterator[str]:
     if any(not plan.exact for plan in shown):
         yield "~ estimated; the others are simulated"
     unpriced = [
-        base.hardware.name
-        for base in found.bases
-        if base.hardware.price is None or base.hardware.price.rent is None
+        base.hardware.name for base in found.bases if hourly(base.hardware.price, None) is None
     ]
     if unpriced:
-        yield f"no cost for {', '.join(unpriced)}: no rent is known (--set price.rent=...)"
+        yield f"no cost for {', '.join(unpriced)}: no price is known (--set price.rent=...)"
     for space in found.spaces:
         yield from _dropped(space)
 

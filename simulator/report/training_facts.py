@@ -113,9 +113,11 @@ def cost(result: Result) -> Lines:
     """Dollars of a million tokens, and of the run that was asked for."""
     budget = result.training.budget if result.training else None
     if result.cost is None or result.work <= 0:
-        return [("cost", "unknown", ("no rent of the device is stated",))] if budget else []
+        return [("cost", "unknown", ("no price of the device is stated",))] if budget else []
     each = numbers.digits(1e6 * result.cost / result.work)
     details = [f"per million {result.unit}"]
+    bought = next((n.source for n in result.provenance.numbers if n.path == "cost"), "")
+    details += [f"assumed: {bought}"] if bought else []
     if budget and budget.cost is not None:
         details.append(f"${numbers.count(budget.cost)} in all")
     return [("cost", f"${each}", tuple(details))]

@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from simulator.costs.energy import run_energy
+from simulator.costs.money import run_cost
 from simulator.costs.target import Target
 from simulator.engine.execute import Memo
 from simulator.mapping.legality import plan_notes
@@ -93,7 +94,10 @@ def run_inference(
         filter(None, (entry.known for entry in priced)),
         tiled=any(entry.known is None and entry.plan is not None for entry in priced),
     )
-    rent = scenario.hardware.price.rent if scenario.hardware.price else None
+    energy = run_energy(
+        scenario.hardware.power, breakdown(ops, latency), latency, scenario.plan.devices
+    )
+    draw = energy / latency / scenario.plan.devices if energy and latency else None
     image = not isinstance(scenario.model, Transformer)
     return Result(
         workload=scenario.model.name,
@@ -134,10 +138,8 @@ def run_inference(
         training=next((one.training for one in passes if one.training is not None), None),
         devices=scenario.plan.devices,
         hardware_flops=sum(one.weight * (one.hardware_flops or 0.0) for one in passes) or None,
-        energy=run_energy(
-            scenario.hardware.power, breakdown(ops, latency), latency, scenario.plan.devices
-        ),
-        cost=None if rent is None else rent / 3600 * latency * scenario.plan.devices,
+        energy=energy,
+        cost=run_cost(scenario.hardware.price, draw, latency, scenario.plan.devices),
         events=sum(one.events for one in passes),
         warnings=(*_warnings(scenario), *without_effect(scenario, behind, prices)),
         provenance=RunProvenance(

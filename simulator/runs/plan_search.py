@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from simulator.costs.money import hourly
 from simulator.costs.target import Target
 from simulator.engine.execute import Memo
 from simulator.errors import CapacityError, ImpossibleError, InputError
@@ -69,7 +70,7 @@ class RankedPlan:
 
     @property
     def cost(self) -> Dollars | None:
-        """Dollars per million tokens, or None where the rent is not known."""
+        """Dollars per million tokens, or None where no price is known."""
         return None if self.rent is None else self.rent / 3600 / self.throughput * 1e6
 
     @property
@@ -119,11 +120,13 @@ def search(
     exact: int = 5,
     held: frozenset[str] = frozenset(),
     told: Told | None = None,
+    given: Plan | None = None,
 ) -> PlanSearch:
     """Plans for each of ``bases``, one scenario for each device, on as many devices as ``counts``.
 
-    ``held`` fields of the plan stay as the scenario has them. Of each device the ``exact`` best
-    plans are simulated, as many by each order of ``by``, so that none of the best is an estimate.
+    ``held`` fields of the plan stay as ``given`` has them, or else the scenario. Of each device
+    the ``exact`` best plans are simulated, as many by each order of ``by``, so that none of the
+    best is an estimate.
 
     Raises InputError for a model without layers to cut, ImpossibleError where no plan is legal,
     and CapacityError where none fits, with the nearest one and its shortfall.
@@ -133,9 +136,10 @@ def search(
     spaces = tuple(Space(hardware=base.hardware.name) for base in bases)
     for base, space in zip(bases, spaces, strict=True):
         for devices in counts:
-            fill(space, base, devices, held, _counter(told, f"{space.hardware}: plans tried"))
+            count = _counter(told, f"{space.hardware}: plans tried")
+            fill(space, base, devices, held, count, given)
     if not any(space.kept for space in spaces):
-        raise _none_fits(bases, spaces, counts, held, told)
+        raise _none_fits(bases, spaces, counts, held, told, given)
     plans = [
         plan
         for base, space in zip(bases, spaces, strict=True)
@@ -194,7 +198,7 @@ def estimate(prices: Prices) -> Seconds:
 
 
 def _ranked(base: Scenario, entry: Fitting, latency: Seconds, held: frozenset[str]) -> RankedPlan:
-    plan, price = entry.scenario.plan, base.hardware.price
+    plan, device = entry.scenario.plan, base.hardware
     return RankedPlan(
         hardware=base.hardware.name,
         plan=plan,
@@ -203,7 +207,7 @@ def _ranked(base: Scenario, entry: Fitting, latency: Seconds, held: frozenset[st
         latency=latency,
         work=float(base.batch * yields(base)),
         exact=False,
-        rent=None if price is None else price.rent,
+        rent=hourly(device.price, None if device.power is None else device.power.peak),
         memory=entry.memory.total,
         capacity=entry.memory.capacity,
         bound_by=None,
@@ -231,12 +235,19 @@ def _none_fits(
     counts: Sequence[int],
     held: frozenset[str],
     told: Told | None,
+    given: Plan | None,
 ) -> ImpossibleError:
     """Why there is no plan: for each device the nearest one, and how many devices would do."""
     lines = []
     for base, space in zip(bases, spaces, strict=True):
         many = ", ".join(f"{count:,}" for count in counts)
         near, name = space.nearest, f"{many} x {space.hardware}"
+        if not space.tried:
+            lines.append(
+                f"no plan for {name} is legal: the degrees that are set do not make that many; "
+                "take another number of devices"
+            )
+            continue
         if near is None:
             rules = ", ".join(f"{rule} of {some:,}" for rule, some in space.broken.most_common())
             lines.append(
@@ -248,17 +259,24 @@ def _none_fits(
             f"no plan of {base.model.name} fits on {name}; the nearest of "
             f"{space.too_large:,} legal ones, {near.text}, needs "
             f"{near.memory.total / 1e9:,.1f} GB of {near.memory.capacity / 1e9:,.1f} GB on each, "
-            f"{space.shortfall / 1e9:,.1f} GB short{_more(base, max(counts), held, told)}"
+            f"{space.shortfall / 1e9:,.1f} GB short{_more(base, max(counts), held, told, given)}"
         )
     kind = CapacityError if any(space.nearest for space in spaces) else ImpossibleError
     return kind("\n".join(lines))
 
 
-def _more(base: Scenario, devices: int, held: frozenset[str], told: Told | None) -> str:
+def _more(
+    base: Scenario,
+    devices: int,
+    held: frozenset[str],
+    told: Told | None,
+    given: Plan | None,
+) -> str:
     """How many devices would hold it, of powers of two up to 16 times as many."""
     for count in (1 << power for power in range(devices.bit_length(), devices.bit_length() + 4)):
         space = Space(hardware=base.hardware.name)
-        fill(space, base, count, held, _counter(told, f"{space.hardware}: plans tried"))
+        counter = _counter(told, f"{space.hardware}: plans tried")
+        fill(space, base, count, held, counter, given)
         if space.kept:
             return f"; --devices {count} fits, with {space.kept[0].text}"
     return ""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 
 from simulator.costs.energy import BASIS
 from simulator.costs.exchange import links_of
+from simulator.costs.money import basis
 from simulator.costs.target import Target
 from simulator.result import Basis, Bound
-from simulator.specs.hardware import BASES
+from simulator.specs.hardware import BASES, Price
 from simulator.specs.scenario import Scenario
 from simulator.tables.alone import Alone
 from simulator.tables.predict import shipped_fit
@@ -35,7 +37,7 @@ def numbers_behind(
         "compute.dies",
         "power.peak",
         "power.idle",
-        "price.rent",
+        *(f"price.{entry.name}" for entry in fields(Price)),
     ]
     efficiency = stack.matmul.efficiency
     of_stack = ["launch.gap", "framework_memory"]
@@ -86,6 +88,9 @@ def numbers_behind(
     numbers += sorted({_fit_behind(known) for known in fitted}, key=lambda basis: basis.path)
     if hardware.power is not None:
         numbers.append(Basis(path="energy", source=BASIS, basis="estimated"))
+    price = hardware.price
+    if price is not None and price.rent is None and price.purchase is not None:
+        numbers.append(Basis(path="cost", source=basis(price), basis="assumed"))
     numbers.append(Basis(path=scenario.model.name, source="workload", basis=scenario.model.basis))
     return tuple(numbers)
 

@@ -25,6 +25,10 @@ Amount = Annotated[float, Field(strict=True, ge=SMALLEST, le=LARGEST)]
 """A plain number above 0."""
 Share = Annotated[float, Field(strict=True, ge=SMALLEST, le=1)]
 """A fraction of something: above 0, at most 1."""
+Extra = Annotated[float, Field(strict=True, ge=0, le=LARGEST)]
+"""A plain number, possibly zero."""
+Overhead = Annotated[float, Field(strict=True, ge=1, le=10)]
+"""A whole over one of its parts: from 1 on."""
 Flag = Annotated[bool, Field(strict=True)]
 Width = Annotated[int, Field(ge=1, le=10**30)]
 """A count that is the key of a table, where YAML has text."""

@@ -13,7 +13,18 @@ from pydantic import BeforeValidator
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
-from simulator.specs.fields import Amount, Checked, Count, Flag, Natural, Share, Some, Width
+from simulator.specs.fields import (
+    Amount,
+    Checked,
+    Count,
+    Extra,
+    Flag,
+    Natural,
+    Overhead,
+    Share,
+    Some,
+    Width,
+)
 from simulator.specs.frozen import FrozenMap
 from simulator.specs.precision import FormatName
 from simulator.units import (
@@ -24,6 +35,7 @@ from simulator.units import (
     Clocks,
     Dollars,
     DollarsPerHour,
+    DollarsPerJoule,
     FlopsPerClock,
     FlopsPerSecond,
     Hertz,
@@ -178,10 +190,24 @@ class Power:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """What one package costs to rent or to buy."""
+    """What one package costs to rent, or else to buy and to run.
+
+    A rent is all that an hour costs, electricity included. Without one, an hour of use is its share
+    of the purchase and of the server around it, and the electricity that it takes; what is not
+    stated is assumed (``costs/money.py``).
+    """
 
     rent: DollarsPerHour | None = None
     purchase: Dollars | None = None
+    server: Extra | None = None
+    """What hosts, network and racks cost besides, over the purchase."""
+    lifetime: Seconds | None = None
+    """Over which a purchase is written off."""
+    utilisation: Share | None = None
+    """Of the lifetime, what is used."""
+    electricity: DollarsPerJoule | None = None
+    pue: Overhead | None = None
+    """Power of the data centre over that of its devices (power usage effectiveness)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

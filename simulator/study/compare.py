@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from simulator.api import make_scenario
+from simulator.costs.money import hourly
 from simulator.errors import (
     CapacityError,
     Fault,
@@ -178,7 +179,7 @@ def _sheet(base: Scenario, result: Result | None) -> Sheet:
         peak=device.peak(dtype),
         bandwidth=device.dram.bandwidth or 0.0,
         capacity=device.dram.capacity,
-        rent=None if device.price is None else device.price.rent,
+        rent=hourly(device.price, None if device.power is None else device.power.peak),
     )
 
 
@@ -189,8 +190,7 @@ def _unknown(base: Scenario, result: Result | None) -> Iterator[tuple[str, str]]
     if result.energy is None:
         yield "energy", "no power is known" if device.power is None else "not modelled"
     if result.cost is None:
-        rent = None if device.price is None else device.price.rent
-        yield "cost", "no rent is known (--set price.rent=...)" if rent is None else "not modelled"
+        yield "cost", "no price is known (--set price.rent=...)"
 
 
 def _curve(run: Runner, base: Scenario, batches: Batches) -> tuple[tuple[Point, ...], str]:

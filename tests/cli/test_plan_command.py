@@ -99,7 +99,7 @@ def test_without_a_rent_there_is_no_cost(tilecast: Tilecast) -> None:
     _, out, _ = tilecast("plan llama-3.1-8b --on mi455x --batch 8 --devices 1")
     assert "$/Mtok" not in out
     assert "by time and by throughput of a device" in out
-    assert "no cost for mi455x: no rent is known" in out
+    assert "no cost for mi455x: no price is known" in out
     code, _, err = tilecast("plan llama-3.1-8b --on mi455x --by cost")
     assert code == 2
     assert "price.rent: not known for mi455x" in err

@@ -240,7 +240,7 @@ def test_what_is_not_known_is_said_to_be_unknown() -> None:
     result = simulate(make_scenario("llama-3.1-8b", "mi430x", phase="train", **asked))  # type: ignore[arg-type]
     text = " ".join(render(train_for(result, "1T"), 80).split())
     assert "energy unknown the device states no power" in text
-    assert "cost unknown no rent" in text
+    assert "cost unknown no price" in text
 
 
 def test_neighbours_that_hold_the_same_are_one_bar(results: dict[str, Result]) -> None:

@@ -69,7 +69,7 @@ def test_data_sheets_stand_beside_what_is_reached(dense: Comparison) -> None:
     assert dense.spec(new, "bandwidth") == pytest.approx(23.3 / 4.8)
     assert dense.spec(new, "peak") == pytest.approx(5033 / 989.4, rel=2e-3)
     assert dense.spec(new, "rent") is None
-    assert dict(new.unknown)["cost"].startswith("no rent is known")
+    assert dict(new.unknown)["cost"].startswith("no price is known")
 
 
 def test_the_fewest_devices_hold_it_and_one_fewer_do_not() -> None:
