@@ -20,6 +20,8 @@ from simulator.specs.plan import Plan, Recipe
 from simulator.specs.precision import number_format
 from simulator.specs.workload import Attention, DenseFFN, Layer, Model, MoE, Transformer
 
+MOST_PASSES = 1 << 17
+"""Most micro-batches of a step, times pieces of the model: beyond any that is trained."""
 _SHOWN = 12
 """Valid values that a message lists, those nearest to the wrong one."""
 _TRAINING = (
@@ -180,14 +182,21 @@ def _training_faults(plan: Plan, batch: int) -> Iterator[Fault]:
     once = plan.replicas * plan.micro_batch
     if batch < 1:
         yield _fault("batch", f"{batch}", "1 or more")
-    elif batch % once:
+        return
+    if batch % once:
         yield _fault(
             "micro_batch",
             f"a global batch of {batch:,} does not divide by dp {plan.replicas} x micro_batch "
             f"{plan.micro_batch}",
             f"a global batch of {_multiples(batch, once)}",
         )
-    elif plan.virtual_stages > 1 and batch // once % plan.pp:
+        return
+    passes = plan.pp * plan.virtual_stages * (batch // once)
+    if passes > MOST_PASSES:
+        found = f"{batch // once:,} micro-batches on {plan.pp * plan.virtual_stages} pieces"
+        fix = f"one by the other at most {MOST_PASSES:,}: raise dp or micro_batch"
+        yield _fault("micro_batch", found, fix)
+    if plan.virtual_stages > 1 and batch // once % plan.pp:
         fix = f"a global batch of {_multiples(batch, once * plan.pp)}, or virtual_stages 1"
         found = f"{batch // once} micro-batches do not divide by pp {plan.pp}, as interleaving asks"
         yield _fault("virtual_stages", found, fix)
