@@ -102,13 +102,15 @@ def fill(
     devices: int,
     held: frozenset[str] = frozenset(),
     told: Callable[[], None] | None = None,
+    given: Plan | None = None,
 ) -> None:
-    """Add the plans for ``devices`` devices; those of ``held`` fields stay as ``base`` has them.
+    """Add the plans for ``devices`` devices; those of ``held`` fields stay as ``given`` has them,
+    or else ``base``.
 
     ``told`` is called for each candidate.
     """
     base = replace(base, command="")
-    for family in _families(base, devices, held):
+    for family in _families(base, given or base.plan, devices, held):
         fitting: list[Plan] = []
         for plan in family:
             space.tried += 1
@@ -164,13 +166,15 @@ def _broken(base: Scenario, plan: Plan, devices: int) -> set[str]:
     return rules
 
 
-def _families(base: Scenario, devices: int, held: frozenset[str]) -> Iterator[list[Plan]]:
+def _families(
+    base: Scenario, given: Plan, devices: int, held: frozenset[str]
+) -> Iterator[list[Plan]]:
     """Candidates, those together that differ only in what replicas share and what is recomputed,
     the least of it first."""
     domain = scale_up_domain(base.hardware, devices)
 
     def choices(name: str, values: Iterable[Value]) -> Iterable[Value]:
-        return (getattr(base.plan, name),) if name in held else values
+        return (getattr(given, name),) if name in held else values
 
     for tp in choices("tp", [d for d in divisors(devices) if d <= domain]):
         for pp in choices("pp", _quotients(devices, tp)):
@@ -179,7 +183,7 @@ def _families(base: Scenario, devices: int, held: frozenset[str]) -> Iterator[li
                 if left or dp not in choices("dp", (dp,)):
                     continue
                 for ep in choices("ep", _quotients(tp * cp * dp, 1) if base.has_experts else (1,)):
-                    cut = replace(base.plan, tp=tp, pp=pp, cp=cp, dp=dp, ep=ep)
+                    cut = replace(given, tp=tp, pp=pp, cp=cp, dp=dp, ep=ep)
                     if base.phase != "train":
                         yield [cut]
                         continue
