@@ -164,35 +164,45 @@ def run(
 
     from simulator.api import make_scenario, simulate
     from simulator.cli.progress import counting
+    from simulator.errors import InputError, together
     from simulator.study.training_run import token_count, train_for
 
-    if train_tokens is not None:
-        token_count(train_tokens)
-    scenario = make_scenario(
-        workload,
-        on,
-        phase=phase.value if phase else None,
-        batch=batch,
-        input=input,
-        output=output,
-        context=context,
-        dtype=dtype,
-        stack=stack,
-        system=system,
-        tp=tp,
-        pp=pp,
-        dp=dp,
-        ep=ep,
-        cp=cp,
-        sequence=sequence,
-        global_batch=global_batch,
-        micro_batch=micro_batch,
-        zero=zero,
-        recompute=recompute,
-        fidelity=fidelity.value,
-        seed=seed,
-        overrides=tuple(overrides or ()),
-    )
+    wrong: list[InputError] = []
+    try:
+        if train_tokens is not None:
+            token_count(train_tokens)
+    except InputError as error:
+        wrong.append(error)
+    try:
+        scenario = make_scenario(
+            workload,
+            on,
+            phase=phase.value if phase else None,
+            batch=batch,
+            input=input,
+            output=output,
+            context=context,
+            dtype=dtype,
+            stack=stack,
+            system=system,
+            tp=tp,
+            pp=pp,
+            dp=dp,
+            ep=ep,
+            cp=cp,
+            sequence=sequence,
+            global_batch=global_batch,
+            micro_batch=micro_batch,
+            zero=zero,
+            recompute=recompute,
+            fidelity=fidelity.value,
+            seed=seed,
+            overrides=tuple(overrides or ()),
+        )
+    except InputError as error:
+        wrong.append(error)
+    if wrong:
+        raise together(wrong)
     with counting() as told:
         result = simulate(scenario, told)
     if train_tokens is not None:

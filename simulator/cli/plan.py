@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -119,7 +120,8 @@ def print_plans(found: PlanSearch, stream: TextIO, top: int) -> None:
         put(stream, _table(plans) if plans else "none")
     stream.write("\n")
     for line in _notes(found, top):
-        stream.write(f"{line}\n")
+        under = " " * (4 if line.startswith(" ") else 2)
+        stream.write(textwrap.fill(line, WIDTH, subsequent_indent=under) + "\n")
     for best in found.ranked(found.by[0])[:1]:
         stream.write("\nthe first one:\n" + _folded(best.command))
 
@@ -174,6 +176,8 @@ def _notes(found: PlanSearch, top: int) -> Iterator[str]:
     ]
     if unpriced:
         yield f"no cost for {', '.join(unpriced)}: no price is known (--set price.rent=...)"
+    for name in found.bases[0].ignored:
+        yield f"{name} was given, but has no say in a {found.bases[0].phase} run"
     for space in found.spaces:
         yield from _dropped(space)
 
