@@ -123,6 +123,8 @@ def pareto(*goals: ArrayLike) -> Ints:
     """Positions that no other beats, ascending: of equal lengths, each goal better the smaller.
 
     One beats another that is nowhere smaller and somewhere larger. What is not finite is left out.
+    The work grows with the points times those on the front: with a goal for each axis of a grid,
+    most of it is on the front.
 
     >>> pareto([1.0, 2.0, 3.0], [3.0, 3.0, 1.0]).tolist()
     [0, 2]

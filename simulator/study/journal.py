@@ -84,12 +84,16 @@ class Journal:
         """Rows of an earlier run; the file is cut after the last whole line."""
         kept = 0
         head: Any = None
-        for line in self.path.read_bytes().splitlines(keepends=True):
+        lines = self.path.read_bytes().splitlines(keepends=True)
+        for number, line in enumerate(lines, 1):
             try:
                 entry = json.loads(line) if line.endswith(b"\n") else None
             except ValueError:
                 entry = None
             if not isinstance(entry, Mapping):
+                if number < len(lines):
+                    fix = "take the line out, or remove the file"
+                    self._refuse(f"line {number} is no row", fix, self.path)
                 break
             if head is None:
                 head = entry

@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from simulator.api import load_scenario
+from simulator.api import load_scenario, scenario_of
 from simulator.errors import Fault, InputError, SpecError, nearest
 from simulator.specs import yaml_tree as tree
 from simulator.specs.scenario import Scenario
 from simulator.specs.yaml_read import read_tree
-from simulator.study.change import changed
+from simulator.study.change import COUNTS, DEGREES, changed
 from simulator.study.what_if import points as combined
 
 HOW = ("grid", "zip", "latin_hypercube")
@@ -119,13 +119,13 @@ def make_study(
 
 
 def _base(root: tree.Mapping, faults: list[Fault]) -> Scenario | None:
-    text, place = root.text("base"), root.where("base")
-    if text is None:
+    text, place, node = root.text("base"), root.where("base"), root.items.get("base")
+    if text is None and not isinstance(node, tree.Mapping):
         fix = "a line like 'llama-3.1-8b decode batch=32 on h200'"
         faults.append(place.fault("base", "is missing", fix))
         return None
     try:
-        return load_scenario(text)
+        return scenario_of(node) if isinstance(node, tree.Mapping) else load_scenario(text or "")
     except SpecError as error:
         faults += (place.fault(f"base: {f.path}", f.found, f.fix) for f in error.faults)
     except InputError as error:
@@ -176,7 +176,7 @@ def _range(path: str, node: tree.Mapping, place: tree.Place, faults: list[Fault]
         faults.append(place.fault(path, found, "linear, or log between numbers above zero"))
         return
     spaced = np.linspace if scale == "linear" else np.geomspace
-    whole = not first[2] and low.is_integer() and high.is_integer()
+    whole = path in (*COUNTS, *DEGREES)
     values = (float(value) for value in spaced(low, high, int(steps)))
     texts = (str(round(v)) if whole else f"{v:.10g} {first[2]}".strip() for v in values)
     yield from dict.fromkeys(texts)

@@ -6,6 +6,7 @@ Knows scenarios, executors and journals. Never touches costs, clocks or drawing.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
@@ -13,8 +14,9 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import islice
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from simulator.errors import CapacityError, Fault, InputError, SimulatorError, SpecError
@@ -35,8 +37,8 @@ LARGEST_CHUNK = 64
 TRIES = 3
 """How often a chunk is given to a worker that was lost."""
 METRICS = (
-    "latency", "lower", "upper", "throughput", "bound_by", "mfu", "mbu", "memory", "devices",
-    "energy", "cost",
+    "latency", "latency_lower", "latency_upper", "throughput", "bound_by", "mfu", "mbu",
+    "memory_bytes", "devices", "energy", "cost",
 )  # fmt: skip
 """Columns of an answer, in base units: seconds, tokens per second, bytes, joules, dollars."""
 
@@ -54,8 +56,8 @@ def sweep(
 
     Points are run in this process, in ``workers`` processes, or on the Dask cluster at the address
     ``dask``. A row has its index, the varied values, ``METRICS``, a status (``ok``, ``does not
-    fit``, ``refused``) and the reason. With ``resume`` rows of an earlier run that was stopped are
-    kept, and only the others are run. The table is the same however it was made.
+    fit``, ``refused``, ``failed``) and the reason. With ``resume`` rows of an earlier run that was
+    stopped are kept, and only the others are run. The table is the same however it was made.
 
     Raises SpecError where the file cannot be written or is of another study, and InputError where
     no cluster answers.
@@ -99,27 +101,40 @@ _runner = Runner()
 
 
 def _row(base: Scenario, index: int, point: Mapping[str, object]) -> Row:
-    row: Row = {"index": index, **{path: str(value) for path, value in point.items()}}
     try:
-        return row | _metrics(_runner(changed(base, point))) | {"status": "ok", "reason": None}
+        answered = _metrics(_runner(changed(base, point)))
     except CapacityError as error:
-        status, reason = "does not fit", str(error)
+        return _unanswered(index, point, "does not fit", str(error))
     except SimulatorError as error:
-        status, reason = "refused", str(error)
-    return row | dict.fromkeys(METRICS) | {"status": status, "reason": reason}
+        return _unanswered(index, point, "refused", str(error))
+    except Exception as error:
+        return _unanswered(index, point, "failed", _told(error))
+    return _named(index, point) | answered | {"status": "ok", "reason": None}
+
+
+def _named(index: int, point: Mapping[str, object]) -> Row:
+    return {"index": index, **{path: str(value) for path, value in point.items()}}
+
+
+def _unanswered(index: int, point: Mapping[str, object], status: str, reason: str) -> Row:
+    return _named(index, point) | dict.fromkeys(METRICS) | {"status": status, "reason": reason}
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _metrics(result: Result) -> Row:
     within = result.interval
     return {
         "latency": result.latency,
-        "lower": within and within.lower,
-        "upper": within and within.upper,
+        "latency_lower": within and within.lower,
+        "latency_upper": within and within.upper,
         "throughput": result.throughput,
         "bound_by": result.bound_by,
         "mfu": result.mfu,
         "mbu": result.mbu,
-        "memory": result.memory.total,
+        "memory_bytes": result.memory.total,
         "devices": result.devices,
         "energy": result.energy,
         "cost": result.cost,
@@ -145,16 +160,39 @@ def _executor(workers: int, dask: str | None) -> Iterator[Pool | None]:
                 "start one with: dask scheduler"
             ) from None
         with client, client.get_executor(pure=False) as executor:
+            try:
+                client.wait_for_workers(1, timeout=10)
+            except TimeoutError:
+                raise InputError(
+                    f"the Dask scheduler at {dask!r} has no worker; start one with: dask worker"
+                ) from None
             threads = sum(client.nthreads().values())
             yield Pool(lambda: executor, max(1, threads))
     elif workers > 1:
-        pool = Pool(lambda: ProcessPoolExecutor(workers, mp_context=get_context("spawn")), workers)
+        pool = Pool(
+            lambda: ProcessPoolExecutor(
+                workers, mp_context=get_context("spawn"), initializer=_follow
+            ),
+            workers,
+        )
         try:
             yield pool
         finally:
             pool.executor.shutdown(cancel_futures=True)
     else:
         yield None
+
+
+def _follow() -> None:
+    """End this worker when the process that began it ends, however it does."""
+    parent = parent_process()
+
+    def follow() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    Thread(target=follow, daemon=True).start()
 
 
 class Pool:
@@ -199,6 +237,12 @@ def _answers(base: Scenario, left: deque[Point], pool: Pool | None) -> Iterator[
             except BrokenProcessPool:
                 lost = True
                 waiting.append((points, tries + 1))
+            except Exception as error:
+                # A cluster gave up on it: each of its points goes alone, so that one is blamed.
+                if len(points) > 1:
+                    waiting.extend(([point], tries) for point in points)
+                else:
+                    yield [_unanswered(*points[0], "failed", _told(error))]
         if lost:
             # All that was running went down with the pool.
             waiting.extend((points, tries + 1) for points, tries in running.values())

@@ -280,3 +280,73 @@ def test_every_fault_of_a_study_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as told:
         read_study(write(tmp_path, text))
     assert {fault.line for fault in told.value.faults} == {2, 4, 5}
+
+
+def test_a_base_may_be_written_as_keys(tmp_path: Path) -> None:
+    keys = ("workload: llama-3.1-8b", "on: h200", "phase: decode", "batch: 8", "context: 1024")
+    text = "base:\n" + "".join(f"  {key}\n" for key in keys)
+    found = read_study(
+        write(tmp_path, text + "vary:\n  memory.hbm.achieved: {from: 0.5, to: 1, steps: 3}\n")
+    )
+    assert found.base == load_scenario(LINE)
+    assert [point["memory.hbm.achieved"] for point in found.points] == ["0.5", "0.75", "1"]
+
+
+def test_damage_inside_a_journal_is_said_and_nothing_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, journal = tmp_path / "rows.csv", tmp_path / "rows.csv.partial"
+    monkeypatch.setattr("simulator.study.journal.Journal.close", lambda self: None)
+    sweep(study(), out)
+    monkeypatch.undo()
+    lines = journal.read_bytes().splitlines(keepends=True)
+    damaged = b"".join([*lines[:3], b"{\n", *lines[3:]])
+    journal.write_bytes(damaged)
+    with pytest.raises(SpecError, match="line 4 is no row"):
+        sweep(study(), out, resume=True)
+    assert journal.read_bytes() == damaged
+
+
+def test_a_point_that_breaks_is_a_row_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(scenario: object) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr("simulator.study.sweep._runner", broken)
+    rows = sweep(make_study(load_scenario(LINE), {"batch": ["1", "2"]}), tmp_path / "rows.csv")
+    assert [row["status"] for row in rows] == ["failed", "failed"]
+    assert rows[0]["reason"] == "ZeroDivisionError: division by zero"
+
+
+def test_workers_end_with_the_process_that_began_them(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text(
+        "base: deepseek-v3 decode batch=64 ep=8 on h200\n"
+        "vary:\n  seed: {from: 1, to: 64, steps: 64}\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    child = subprocess.Popen(
+        [sys.executable, "-c", "from simulator.cli import main; main()", "sweep", "study.yaml",
+         "--workers", "2"],
+        cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+    children = Path(f"/proc/{child.pid}/task/{child.pid}/children")
+    if not children.exists():
+        child.kill()
+        child.wait()
+        pytest.skip("this system does not list children")
+    deadline = time.monotonic() + 30
+    while len(pids := children.read_text().split()) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(2)  # Until both are up: those that were not yet cannot begin without their parent.
+    child.kill()
+    child.wait()
+    deadline = time.monotonic() + 20
+    left = pids
+    while left and time.monotonic() < deadline:
+        left = [pid for pid in left if Path(f"/proc/{pid}").exists()
+                and "(zombie)" not in Path(f"/proc/{pid}/status").read_text()]  # fmt: skip
+        time.sleep(0.1)
+    assert pids
+    assert not left
