@@ -74,9 +74,7 @@ def test_what_ifs(
 def _kernels(base: Scenario) -> list[Kernel]:
     target = Target(accelerator=base.hardware, stack=base.stack)
     graph = build_graph(base.model, Step(batch=32, new=1, context=4096))
-    return [
-        lower(op, target).kernel for segment in graph.segments for op in segment.ops
-    ]  # fmt: skip
+    return [lower(op, target).kernel for segment in graph.segments for op in segment.ops]
 
 
 def test_a_table_of_kernels_at_many_points(base: Scenario) -> None:
@@ -111,8 +109,8 @@ def test_a_million_devices(base: Scenario) -> None:
     start = time.perf_counter()
     found = screen(base, axes)
     took = time.perf_counter() - start
-    places = found.places(np.arange(len(found.latency)))
+    silicon = sum(found.places(np.arange(len(found.latency))).values())
     front: list[int] = []
-    finding = seconds(lambda: front.extend(pareto(found.latency, *places.values()).tolist()))
+    finding = seconds(lambda: front.extend(pareto(found.latency, silicon).tolist()))
     told("devices screened, pricing included", len(found.latency), took, alone, "one run")
     sys.stdout.write(f"front of {len(front):,} devices in {finding:.2f} s\n")
