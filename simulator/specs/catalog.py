@@ -122,7 +122,7 @@ class Catalog:
         if not (absolute.is_relative_to(self.root) and os.path.isfile(absolute)):
             return _read(path, self.shown(path))
         status = absolute.stat()
-        return _read_once(absolute, self.shown(path), status.st_mtime_ns, status.st_size)
+        return _read_once(self, path, os.getcwd(), status.st_mtime_ns, status.st_size)
 
     def stamp(self, path: Path) -> Stamp | None:
         """What changes when a spec of the catalogue, or its base, does; None of any other file."""
@@ -197,6 +197,6 @@ def _names_once(folder: Path, time: int) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=256)
-def _read_once(path: Path, shown: str, time: int, size: int) -> Written:
+def _read_once(catalog: Catalog, path: Path, here: str, time: int, size: int) -> Written:
     """A file of the catalogue is read again only when its time or size changes."""
-    return _read(path, shown)
+    return _read(path, catalog.shown(path))

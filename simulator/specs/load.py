@@ -5,6 +5,7 @@ The door of the catalogue. Knows which kinds of spec there are. Never touches ho
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from simulator.errors import Fault, SimulatorError, SpecError, UnknownNameError
-from simulator.specs.catalog import KINDS, Catalog, Stamp, find_root
+from simulator.specs.catalog import KINDS, Catalog, Stamp, Written, find_root
 from simulator.specs.dram import Dram
 from simulator.specs.fabric import System
 from simulator.specs.fit import Fit
@@ -87,17 +88,17 @@ def default_stack(accelerator: Accelerator, overrides: Iterable[Override] = ()) 
 
     Raises UnknownNameError with the architectures that have one.
     """
-    owners: dict[str, str] = {}
+    known: set[str] = set()
     folder = catalog().root / KINDS["stacks"].folder
     for name in names("stacks"):
         tree, _ = catalog().written(folder / f"{name}.yaml")
         listed = tree.items.get("architectures")
-        for item in listed.items if isinstance(listed, Sequence) else ():
-            if isinstance(item, Scalar):
-                owners.setdefault(item.text, name)
-    if accelerator.architecture not in owners:
-        raise UnknownNameError("architecture of a stack", accelerator.architecture, owners)
-    return load_stack(owners[accelerator.architecture], overrides)
+        items = listed.items if isinstance(listed, Sequence) else ()
+        found = {item.text for item in items if isinstance(item, Scalar)}
+        if accelerator.architecture in found:
+            return load_stack(name, overrides)
+        known |= found
+    raise UnknownNameError("architecture of a stack", accelerator.architecture, known)
 
 
 def default_system(accelerator: Accelerator, overrides: Iterable[Override] = ()) -> System | None:
@@ -177,18 +178,23 @@ def _load(kind: str, name_or_path: str | Path, overrides: Iterable[Override]) ->
     path = catalog().find(kind, name_or_path)
     stamp = catalog().stamp(path)
     if stamp is None:
-        return _checked(kind, path, overrides)
+        return _checked(kind, catalog().tree(kind, path), overrides)
     return _checked_once(kind, path, tuple(overrides), stamp)
 
 
 @lru_cache(maxsize=1024)
 def _checked_once(kind: str, path: Path, overrides: tuple[Override, ...], stamp: Stamp) -> Any:
     """A spec of the catalogue is checked again only when its file or that of its base changes."""
-    return _checked(kind, path, overrides)
+    return _checked(kind, _tree_once(kind, path, stamp, os.getcwd()), overrides)
 
 
-def _checked(kind: str, path: Path, overrides: Iterable[Override]) -> Any:
-    tree, found = catalog().tree(kind, path)
+@lru_cache(maxsize=256)
+def _tree_once(kind: str, path: Path, stamp: Stamp, here: str) -> Written:
+    return catalog().tree(kind, path)
+
+
+def _checked(kind: str, written: Written, overrides: Iterable[Override]) -> Any:
+    tree, found = written
     faults = list(found)
     hint = KINDS[kind].hint
     return validate(apply_overrides(tree, shape_of(hint), overrides, faults), hint, faults)

@@ -89,10 +89,10 @@ def split_overrides(
     for override in overrides:
         prefix, _, rest = override.path.partition(".")
         steps = override.path.split(".")
-        owners = [prefix for prefix, shape in shapes.items() if _has_path(shape, steps)]
         if prefix in shapes and rest:
             owners, chosen = [prefix], Override(rest, override.value)
         else:
+            owners = [owner for owner, shape in shapes.items() if _has_path(shape, steps)]
             chosen = override
         if len(owners) == 1:
             if any(known.path == chosen.path for known in parts[owners[0]]):
