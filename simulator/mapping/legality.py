@@ -248,6 +248,8 @@ def _notes(model: Model, plan: Plan, phase: str) -> Iterator[str]:
         yield f"zero {plan.zero} has no effect: one replica has nobody to share with"
     if phase == "train" and plan.overlap_exchanges and plan.ep == 1:
         yield "overlap_exchanges has no effect: with ep 1 no rows go to other ranks"
+    if phase == "train" and plan.pipeline != "1f1b" and plan.pp * plan.cp * plan.replicas == 1:
+        yield f"pipeline {plan.pipeline} has no effect: one stage alone has no bubble"
     if phase == "train" and plan.devices == 1 and not plan.overlap:
         yield "overlap has no effect on one device"
     if not isinstance(model, Transformer):

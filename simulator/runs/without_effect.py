@@ -34,14 +34,16 @@ def _idle_of_plan(scenario: Scenario) -> Iterator[str]:
     plan, idle = scenario.plan, {"name"}
     if plan.ep == 1:
         idle.add("placement")
-    if plan.ep <= plan.tp:
+    if plan.ep == 1 or (plan.ep <= plan.tp and scenario.phase != "train"):
         idle |= {"exchange", "dispatch", "combine"}  # rows go nowhere, or partial sums alone
     if not scenario.has_experts or scenario.hardware.data_mover is None:
         idle.add("descriptors")
     if not scenario.has_experts:
         idle.add("expert_order")
     if scenario.phase == "train":
-        idle |= {"schedule", "exchange", "descriptors", "expert_order"}
+        idle |= {"schedule", "exchange", "descriptors"}
+        if plan.ep == 1:
+            idle.add("expert_order")  # experts are taken as equally loaded
         if not isinstance(scenario.model, Transformer):
             idle |= {"recipe", "sequence_parallel"}
     for name in sorted(idle):

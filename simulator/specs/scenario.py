@@ -144,23 +144,25 @@ class Scenario:
             found = f"{plan.ep:,} ranks, each of which may send to each"
             faults.append(_fault("ep", found, f"at most {MOST_RANKS:,}"))
         replicas = plan.replicas
-        if plan.schedule == "two_batch" and self.batch < 2 * replicas:
+        infers = self.phase != "train"  # where a schedule has a say
+        if infers and plan.schedule == "two_batch" and self.batch < 2 * replicas:
             found = f"a batch of {self.batch} leaves no two sequences to each of {replicas} ranks"
             fix = f"a batch of {2 * replicas} or more, or another schedule"
             faults.append(_fault("plan.schedule", found, fix))
-        if plan.ep <= plan.tp and plan.schedule != "bulk":
+        if infers and plan.ep <= plan.tp and plan.schedule != "bulk":
             few = (
                 "one rank has none"
                 if plan.tp == 1
                 else f"ep {plan.ep} has none within tp {plan.tp}"
             )
             found = f"{plan.schedule} hides exchanges, and {few}"
-            faults.append(_fault("plan.schedule", found, f"give ep {2 * plan.tp} or more"))
-        if plan.tp > 1 and self.phase != "train" and self.batch < replicas:
+            fix = f"give ep {2 * plan.tp} or more" if self.has_experts else "leave schedule out"
+            faults.append(_fault("plan.schedule", found, fix))
+        if plan.tp > 1 and infers and self.batch < replicas:
             found = f"a batch of {self.batch} leaves some of {replicas} replicas without a sequence"
             fix = f"with tp {plan.tp}, a batch of {replicas} or more, or fewer replicas"
             faults.append(_fault("batch", found, fix))
-        if plan.cp > 1 and self.phase != "train":
+        if plan.cp > 1 and infers:
             found = f"{self.phase} does not split a sequence"
             faults.append(_fault("plan.cp", found, "leave it at 1: only training runs with cp"))
         return faults
