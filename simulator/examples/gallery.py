@@ -21,7 +21,8 @@ COMMANDS = {
     "training": "run llama-3.1-405b --on mi300x --system mesh-8 --phase train --tp 8 --pp 8 --dp 8"
     " --sequence 8192 --global-batch 512 --zero 1 --recompute selective",
 }
-"""Command lines by the directory of their report."""
+"""Runs by the directory of their report."""
+COMPARED = "compare deepseek-v3 --on h200,mi355x,mi455x --phase decode --batch 128 --ep 8"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -31,6 +32,8 @@ def main(arguments: Sequence[str]) -> None:
     root = Path(arguments[0])
     for name, command in COMMANDS.items():
         app([*shlex.split(command), "--report", str(root / name)], standalone_mode=False)
+    words = [*shlex.split(COMPARED), "--batches", "all", "--report", str(root / "compare")]
+    app(words, standalone_mode=False)
     if (root / "articles").is_dir():
         write_articles([str(root / "articles")])
 
