@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from simulator.result import Result
     from simulator.specs.scenario import Scenario
     from simulator.study.change import changed
+    from simulator.study.closed_form_sweep import pareto, screen
     from simulator.study.compare import compare
     from simulator.study.plans import search_plans
     from simulator.study.sensitivity import sensitivity
@@ -48,8 +49,10 @@ __all__ = [
     "load_workload",
     "make_scenario",
     "make_study",
+    "pareto",
     "predict",
     "read_study",
+    "screen",
     "search_plans",
     "sensitivity",
     "simulate",
@@ -59,6 +62,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "pareto": "simulator.study.closed_form_sweep",
+    "screen": "simulator.study.closed_form_sweep",
     "changed": "simulator.study.change",
     "compare": "simulator.study.compare",
     "Result": "simulator.result",
