@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from simulator.report import numbers, palette
-from simulator.report.compare import Comparison, Entry, Point, front
+from simulator.report.compare import Comparison, Entry, front
 from simulator.report.experts_picture import Scale
 from simulator.report.pen import style
 from simulator.report.placement import Box, Line, Sheet, around, text_width
@@ -151,12 +151,11 @@ def _axes(found: Comparison, x: Scale, y: Scale, stroke: Any, write: Any) -> Non
 
 
 def _name(sheet: Sheet, entry: Entry, x: Scale, y: Scale, stroke: Any, write: Any) -> None:
-    """The device beside a point of its line, an end if there is room, or else with a leader."""
+    """The device beside an end of its line, with a leader where it is crowded."""
     text = numbers.plain(entry.hardware)
     bold = f"{text}  "
-    ends: list[Point] = [entry.front[-1], entry.front[0], *entry.front[1:-1]]
-    for leader in (False, True):
-        for point in ends:
+    for point in (entry.front[-1], entry.front[0]):
+        for leader in (False, True):
             at = x.at(point.user), y.at(point.device)
             spots = (s for s in around(*at, RADIUS, bold, 12.0) if leader or s.leader is None)
             spot = sheet.place(bold, 12.0, spots)

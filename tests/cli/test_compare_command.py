@@ -13,6 +13,7 @@ import pytest
 from simulator.cli import main
 
 Tilecast = Callable[[str], tuple[int, str, str]]
+ROOT = Path(__file__).parents[2]
 DECODE = "--phase decode --batch 32 --context 4096"
 
 
@@ -128,3 +129,12 @@ def test_sensitivity_lists_what_each_number_buys(tilecast: Tilecast, tmp_path: P
     code, _, err = tilecast("sensitivity llama-3.1-8b --on mi455x --step 2")
     assert code == 2
     assert "step: found 2.0" in err
+
+
+def test_the_committed_report_is_what_its_command_writes(tilecast: Tilecast) -> None:
+    """Where this fails because runs have changed: run the command in the file, look, commit."""
+    kept = json.loads((ROOT / "reports" / "compare" / "compare.json").read_text())
+    base, *_, last = kept["devices"]
+    run = json.loads(tilecast(f"{last['command'].removeprefix('tilecast ')} --json -")[1])
+    assert run["latency"] == pytest.approx(last["latency"], rel=1e-9), kept["command"]
+    assert last["ratio"] == pytest.approx(base["latency"] / last["latency"], rel=1e-9)
