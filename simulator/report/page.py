@@ -89,8 +89,8 @@ def render_page(result: Result) -> str:
     """The page as HTML."""
     import jinja2
 
-    wide = _inlined(result, WIDE, "wide")
-    narrow = _inlined(result, NARROW, "narrow")
+    wide, wide_marks = _inlined(result, WIDE, "wide")
+    narrow, narrow_marks = _inlined(result, NARROW, "narrow")
     script = _text("page.js")
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -122,6 +122,7 @@ def render_page(result: Result) -> str:
         cut=max(0, len(result.ops) - ROWS),
         wide=wide,
         narrow=narrow,
+        marks=(wide_marks, narrow_marks),
         command=command(result),
         light=palette.variables(palette.LIGHT),
         dark=palette.variables(palette.DARK),
@@ -164,12 +165,18 @@ def _text(name: str) -> str:
     return resources.files("simulator.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def _inlined(result: Result, width: float, prefix: str) -> str:
-    """The roofline as an element of the page, in the page's colours, its ids its own."""
+def _inlined(result: Result, width: float, prefix: str) -> tuple[str, dict[int, str]]:
+    """The roofline as an element of the page, in the page's colours, its ids its own; and for each
+    operator's rank the id of its mark there."""
     from simulator.report import pen
 
     sheet = picture([result], width, bare=True)
-    return pen.element(pen.draw(sheet), sheet, prefix, prefix)
+    ids = {
+        rank: f"{prefix}-{mark.gid}"
+        for mark in (*sheet.marks, *sheet.strip_marks)
+        for rank in mark.ranks
+    }
+    return pen.element(pen.draw(sheet), sheet, prefix, prefix), ids
 
 
 def _missing(result: Result) -> list[str]:

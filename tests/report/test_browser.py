@@ -1,0 +1,239 @@
+"""The page in a browser: it opens from a file, asks for nothing, and its script tells the truth."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulator import load_scenario, simulate
+from simulator.report.page import write_report
+from simulator.result import Result
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed to open pages")
+
+PAGES = ("calibrated", "experts", "copies", "hostile", "many", "mixture",
+         "trained")  # fmt: skip
+WIDTHS = (360, 1280)
+DRAWN = (  # boxes of the upright texts of each SVG that is shown, and of the SVG
+    "() => [...document.querySelectorAll('svg')].filter(s => s.getClientRects().length).map(s => {"
+    "const box = e => { const b = e.getBoundingClientRect();"
+    " return [b.left, b.top, b.right, b.bottom]; };"
+    "return [box(s), [...s.querySelectorAll('text')]"
+    ".filter(t => !/rotate\\(-(?!0)/.test(t.getAttribute('transform') ?? ''))"
+    ".map(t => [t.textContent, box(t)])]; })"
+)
+
+
+@pytest.fixture(scope="module")
+def mixture() -> Result:
+    return simulate(load_scenario("mixtral-8x7b decode batch=32 context=512 ep=4 on mi300x"))
+
+
+@pytest.fixture(scope="module")
+def trained() -> Result:
+    return simulate(
+        load_scenario("llama-3.1-8b train sequence=1024 global_batch=16 pp=2 tp=2 on h200")
+    )
+
+
+class Browser:
+    """Pages of results, each opened once, with what the browser said of them."""
+
+    def __init__(self, chromium: Any, folder: Path) -> None:
+        self.context = chromium.new_context(offline=True, accept_downloads=False)
+        self.folder, self.pages = folder, {}
+
+    def open(self, name: str, result: Result) -> Any:
+        if name not in self.pages:
+            write_report(result, self.folder / name)
+            page = self.context.new_page()
+            page.said, page.asked = [], []
+            page.on("console", lambda message: page.said.append(message.text))
+            page.on("pageerror", lambda error: page.said.append(str(error)))
+            page.on("dialog", lambda dialog: page.said.append(dialog.message))
+            page.on("request", lambda request: page.asked.append(request.url))
+            page.goto((self.folder / name / "index.html").as_uri())
+            self.pages[name] = page
+        return self.pages[name]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield Browser(chromium, tmp_path_factory.mktemp("pages"))
+        chromium.close()
+
+
+@pytest.fixture
+def page(request: pytest.FixtureRequest, browser: Browser) -> Any:
+    name = request.param
+    found = browser.open(name, request.getfixturevalue(name))
+    found.bring_to_front()  # a page behind others draws once a second
+    found.set_viewport_size({"width": 1280, "height": 900})
+    return found
+
+
+def table(page: Any) -> list[list[list[str]]]:
+    """Text and sorting value of each cell of each operator, in the order of the page."""
+    return page.eval_on_selector_all(
+        "table.sortable tbody tr",
+        "rows => rows.map(r => [...r.cells].map(c => [c.textContent.trim(), c.dataset.value]))",
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, indirect=True)
+def test_a_page_opens_from_a_file_and_asks_for_nothing_else(page: Any) -> None:
+    assert page.said == []
+    assert page.asked == [page.url]
+    assert page.url.startswith("file:")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("page", PAGES, indirect=True)
+def test_a_page_does_not_scroll_sideways_and_no_text_of_a_picture_is_on_another(
+    page: Any, width: int
+) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    root = "document.documentElement"
+    assert page.evaluate(f"{root}.scrollWidth <= {root}.clientWidth")
+    drawn = page.evaluate(DRAWN)
+    assert any(texts for _, texts in drawn)
+    for (left, top, right, bottom), texts in drawn:
+        for text, (x0, y0, x1, y1) in texts:
+            assert left - 1 <= x0, text
+            assert x1 <= right + 1, text
+            assert top - 1 <= y0, text
+            assert y1 <= bottom + 1, text
+        for (one, a), (other, b) in itertools.combinations(texts, 2):
+            across = min(a[2], b[2]) - max(a[0], b[0])
+            down = min(a[3], b[3]) - max(a[1], b[1])
+            # The box of a line of text is higher than its letters.
+            assert across <= 1 or down <= 3, (one, other)
+
+
+@pytest.mark.parametrize("page", ["calibrated", "experts", "hostile"], indirect=True)
+def test_the_card_over_a_mark_is_the_row_of_its_operator_by_pointer_and_by_keyboard(
+    page: Any,
+) -> None:
+    rows = {row[0][0]: [text for text, _ in row if text] for row in table(page)}
+    marks = page.locator("svg.wide g[role=button]")
+    hover = page.locator(".hover")
+    told, cards = set[str](), dict[str, str]()
+    assert page.locator("svg.wide g[tabindex='0']").count() == 1
+    page.locator("svg.wide g[tabindex='0']").focus()
+    for _ in range(marks.count()):
+        assert hover.is_visible()
+        for list_ in hover.locator("dl").all():
+            rank = list_.get_attribute("data-rank")
+            assert list_.locator("dd").all_inner_texts() == rows[rank]
+            told.add(rank)
+        cards[page.evaluate("document.activeElement.id")] = hover.inner_text()
+        page.keyboard.press("ArrowRight")
+    assert len(set(cards.values())) == len(cards) == marks.count()
+    assert len(told) == len(rows)
+    page.keyboard.press("Escape")
+    assert not hover.is_visible()
+    for mark in marks.all():
+        mark.dispatch_event("mouseenter")
+        assert hover.inner_text() == cards[mark.get_attribute("id")]
+        mark.dispatch_event("mouseleave")
+        assert not hover.is_visible()
+
+
+@pytest.mark.parametrize("page", ["calibrated"], indirect=True)
+def test_the_mark_in_focus_looks_other_than_before(page: Any) -> None:
+    mark = page.locator("svg.wide g[tabindex='0']")
+    mark.blur()
+    mark.scroll_into_view_if_needed()
+    box = mark.bounding_box()
+    before = page.screenshot(clip=box)
+    mark.focus()
+    page.evaluate("document.querySelector('.hover').hidden = true")
+    assert page.screenshot(clip=box) != before
+    mark.blur()
+    assert page.screenshot(clip=box) == before
+
+
+@pytest.mark.parametrize("page", ["calibrated", "hostile", "copies"], indirect=True)
+def test_every_column_sorts_both_ways_as_its_numbers_do(page: Any) -> None:
+    heads = page.locator("table.sortable thead th")
+    rows = sorted(table(page), key=lambda row: int(row[0][0]))
+
+    def key(column: int) -> Any:
+        numeric = any(value is not None for row in rows for value in row[column][1:])
+        if not numeric:
+            return lambda row: row[column][0].encode("utf-16-be")
+        return lambda row: float(row[column][1] or "-inf")
+
+    for column in range(heads.count()):
+        seen = set()
+        for _ in range(2):
+            heads.nth(column).locator("button").click()
+            order = heads.nth(column).get_attribute("aria-sort")
+            assert page.locator("table.sortable [aria-sort]").count() == 1
+            # Equal ones keep the order of their ranks either way.
+            down = order == "descending"
+            expected = sorted(rows, key=key(column), reverse=down)
+            if down:
+                groups = itertools.groupby(expected, key=key(column))
+                expected = [
+                    row for _, group in groups for row in sorted(group, key=lambda r: int(r[0][0]))
+                ]
+            assert table(page) == expected, (column, order)
+            seen.add(order)
+        assert seen == {"ascending", "descending"}
+
+
+@pytest.mark.parametrize("page", ["calibrated"], indirect=True)
+def test_the_filter_counts_what_it_leaves_and_fades_the_marks_of_the_rest(page: Any) -> None:
+    field, count = page.locator(".filter input"), page.locator(".filter output")
+    rows = page.locator("table.sortable tbody tr")
+    total = rows.count()
+    field.fill("attn")
+    left = sum("attn" in row.inner_text() for row in rows.all() if row.is_visible())
+    assert 0 < left < total
+    assert page.locator("table.sortable tbody tr:visible").count() == left
+    assert count.inner_text() == f"{left} of {total} operators"
+    assert page.locator("svg.wide g.out").count() > 0
+    field.fill("")
+    assert count.inner_text() == f"{total} of {total} operators"
+    assert page.locator("g.out").count() == 0
+
+
+@pytest.mark.parametrize("page", ["hostile"], indirect=True)
+def test_hostile_names_are_text_and_run_nothing(page: Any) -> None:
+    assert page.said == []
+    assert page.locator("script").count() == 1
+    assert page.locator("img, iframe, object").count() == 0
+    names = [row[1][0] for row in table(page)]
+    assert "</script><script>alert(1)</script>" in names
+
+
+@pytest.mark.parametrize("page", ["calibrated", "mixture"], indirect=True)
+def test_a_page_prints_its_text_on_few_sheets(page: Any) -> None:
+    data = page.pdf(format="A4")
+    assert data.startswith(b"%PDF")
+    sheets = re.findall(rb"/Type\s*/Page\b", data)
+    assert 2 <= len(sheets) <= 12
+
+
+def test_a_page_is_whole_without_script(calibrated: Result, browser: Browser) -> None:
+    browser.open("calibrated", calibrated)
+    context = browser.context.browser.new_context(java_script_enabled=False, offline=True)
+    page = context.new_page()
+    page.goto((browser.folder / "calibrated" / "index.html").as_uri())
+    assert page.locator("table.sortable tbody tr:visible").count() == len(calibrated.ops)
+    assert page.locator("svg.wide:visible").count() == 1
+    context.close()
