@@ -18,17 +18,18 @@ from simulator.version import __version__
 if TYPE_CHECKING:
     from simulator.api import (
         load_hardware,
-        load_scenario,
         load_stack,
         load_workload,
         make_scenario,
         predict,
         simulate,
     )
+    from simulator.pareto import pareto
     from simulator.result import Result
+    from simulator.scenario_text import load_scenario
     from simulator.specs.scenario import Scenario
     from simulator.study.change import changed
-    from simulator.study.closed_form_sweep import pareto, screen
+    from simulator.study.closed_form_sweep import screen
     from simulator.study.compare import compare
     from simulator.study.plans import search_plans
     from simulator.study.sensitivity import sensitivity
@@ -62,17 +63,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "pareto": "simulator.study.closed_form_sweep",
-    "screen": "simulator.study.closed_form_sweep",
     "changed": "simulator.study.change",
     "compare": "simulator.study.compare",
+    "load_scenario": "simulator.scenario_text",
+    "make_study": "simulator.study.study_file",
+    "pareto": "simulator.pareto",
+    "read_study": "simulator.study.study_file",
     "Result": "simulator.result",
     "Scenario": "simulator.specs.scenario",
-    "make_study": "simulator.study.study_file",
-    "read_study": "simulator.study.study_file",
-    "sweep": "simulator.study.sweep",
+    "screen": "simulator.study.closed_form_sweep",
     "search_plans": "simulator.study.plans",
     "sensitivity": "simulator.study.sensitivity",
+    "sweep": "simulator.study.sweep",
     "train_for": "simulator.study.training_run",
     "what_if": "simulator.study.what_if",
 }

@@ -34,9 +34,6 @@ from simulator.specs.plan import Plan
 from simulator.specs.scenario import Fidelity, PhaseName, Scenario, lengths
 from simulator.specs.stack import Stack
 from simulator.specs.workload import Model, Transformer, UNet
-from simulator.specs.yaml_read import read_tree
-from simulator.specs.yaml_tree import Mapping as Tree
-from simulator.specs.yaml_tree import Place, Scalar, Sequence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,7 +42,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "load_hardware",
-    "load_scenario",
     "load_stack",
     "load_workload",
     "make_scenario",
@@ -58,6 +54,12 @@ DEFAULT_CONTEXT = 4096
 DEFAULT_INPUT = 2048
 PHASES = ("prefill", "decode", "generate", "train", "denoise")
 FIDELITIES = ("roofline", "cohort", "tile")
+
+DEGREES = ("tp", "pp", "dp", "cp", "ep", "micro_batch", "zero")
+COUNTS = ("batch", "input", "output", "context", "sequence", "global_batch", *DEGREES, "seed")
+"""Arguments of ``make_scenario`` that are whole numbers."""
+TEXTS = ("dtype", "stack", "system", "fidelity", "phase", "recompute")
+"""Those that are names."""
 
 Spec = TypeVar("Spec")
 
@@ -250,7 +252,7 @@ def _wrong_kinds(given: Mapping[str, object]) -> list[Fault]:
     for name, value in given.items():
         if value is None and name not in _NEEDED:
             continue
-        if name in _COUNTS:
+        if name in COUNTS:
             fits = isinstance(value, Integral) and not isinstance(value, bool)
             fix = "write a whole number"
         elif name == "overrides":
@@ -327,110 +329,6 @@ def _phase(model: Model, input: int | None, output: int | None, context: int | N
     if input is not None and context is None:
         return "prefill"
     return "decode"
-
-
-_DEGREES = ("tp", "pp", "dp", "cp", "ep", "micro_batch", "zero")
-_COUNTS = (
-    "batch", "input", "output", "context", "sequence", "global_batch", *_DEGREES, "seed",
-)  # fmt: skip
-_TEXTS = ("dtype", "stack", "system", "fidelity", "phase", "recompute")
-
-
-def load_scenario(text: str | Path) -> Scenario:
-    """A scenario from one line, or from a YAML file.
-
-    >>> load_scenario("llama-3.1-8b decode batch=32 context=4096 on h200").batch
-    32
-
-    The line is WORKLOAD [PHASE] [KEY=VALUE]... on HARDWARE. Keys are those of ``make_scenario``;
-    any other key is an override, in quotes where its value has a space, as in
-    ``moe.routing="zipf 1.2"``. A file has the keys ``workload``, ``on``, those of
-    ``make_scenario``, and ``set``, a list of overrides. Raises SpecError with every fault.
-    """
-    if isinstance(text, Path) or text.strip().endswith((".yaml", ".yml")):
-        return _from_file(Path(text.strip()) if isinstance(text, str) else text)
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        fix = "close the quotes"
-        raise SpecError([Fault("scenario", None, "", str(error).lower(), fix)]) from None
-    if len(words) < 3 or words[-2] != "on":
-        fix = "write it like 'llama-3.1-8b decode batch=32 context=4096 on h200'"
-        raise SpecError([Fault("scenario", None, "", f"{text[:80]!r} names no hardware", fix)])
-    workload, *rest, _, hardware = words
-    here = Place("scenario", None)
-    options = _Options()
-    for word in rest:
-        key, equals, value = word.partition("=")
-        if equals:
-            options.set(key, value, here)
-        elif word in PHASES:
-            options.set("phase", word, here)
-        else:
-            options.fault(
-                here, word, "is no phase and no key=value", f"phases: {', '.join(PHASES)}"
-            )
-    return options.make(workload, hardware)
-
-
-class _Options:
-    """What a line or a file says, gathered with its faults."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-        self.overrides: list[str] = []
-        self.faults: list[Fault] = []
-
-    def fault(self, place: Place, path: str, found: str, fix: str) -> None:
-        self.faults.append(place.fault(path, found, fix))
-
-    def set(self, key: str, value: str, place: Place) -> None:
-        """One key of ``make_scenario``, or an override."""
-        if key in self.values:
-            self.fault(place, key, "is given twice", "keep one of them")
-        elif key in _COUNTS:
-            if value.isascii() and value.isdigit() and len(value) <= 40:
-                self.values[key] = int(value)
-            else:
-                found = f"{value[:40]!r} is not a whole number of at most 40 digits"
-                self.fault(place, key, found, f"like {key}=32")
-        elif key in _TEXTS:
-            self.values[key] = value
-        else:
-            self.overrides.append(f"{key}={value}")
-
-    def make(self, workload: str, hardware: str) -> Scenario:
-        """The scenario, unless there were faults."""
-        if self.faults:
-            raise SpecError(self.faults)
-        return make_scenario(workload, hardware, overrides=self.overrides, **self.values)
-
-
-def _from_file(path: Path) -> Scenario:
-    faults: list[Fault] = []
-    return scenario_of(read_tree(path, str(path), faults), faults)
-
-
-def scenario_of(tree: Tree, faults: Iterable[Fault] = ()) -> Scenario:
-    """The scenario that the keys of a YAML mapping state; raises SpecError with ``faults`` too."""
-    options = _Options()
-    options.faults += faults
-    known = ("workload", "on", *_COUNTS, *_TEXTS, "set")
-    for key, node in tree.items.items():
-        place = tree.where(key)
-        if key == "set" and isinstance(node, Sequence):
-            options.overrides += [i.text for i in node.items if isinstance(i, Scalar)]
-        elif key not in known:
-            options.fault(place, key, "is no key of a scenario", f"keys: {', '.join(known)}")
-        elif not isinstance(node, Scalar) or key == "set":
-            fix = "a list of texts" if key == "set" else "one value"
-            options.fault(place, key, "has the wrong shape", fix)
-        elif key in _COUNTS or key in _TEXTS:
-            options.set(key, node.text, place)
-    for key in ("workload", "on"):
-        if key not in tree.items:
-            options.fault(tree.place, key, "is missing", "name a model and a device")
-    return options.make(tree.text("workload") or "", tree.text("on") or "")
 
 
 def simulate(scenario: Scenario, told: Callable[[], None] | None = None) -> Result:

@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from simulator.cli.options import (
     Batch,
     Context,
-    Cp,
     Devices,
-    Dp,
     Dtype,
-    Ep,
-    FidelityChoice,
-    FidelityOption,
     GlobalBatch,
     Input,
     Json,
     Kind,
-    MicroBatch,
     On,
     Output,
     Overrides,
     PhaseOption,
-    Pp,
-    Recompute,
     Seed,
     Sequence,
     StackName,
     SystemName,
-    Tp,
     TrainTokens,
     Workload,
-    Zero,
 )
+from simulator.cli.question import asks
 from simulator.cli.write import write_json
 
 app = typer.Typer(
@@ -124,31 +115,12 @@ def schema(kind: Annotated[Kind, typer.Argument(help="Kind of spec.")], json: Js
 
 
 @app.command()
+@asks
 def run(
     workload: Workload,
     on: On,
-    phase: PhaseOption = None,
-    batch: Batch = 1,
-    input: Input = None,
-    output: Output = None,
-    context: Context = None,
-    dtype: Dtype = None,
-    stack: StackName = None,
-    system: SystemName = None,
-    tp: Tp = None,
-    pp: Pp = None,
-    dp: Dp = None,
-    ep: Ep = None,
-    cp: Cp = None,
-    sequence: Sequence = None,
-    global_batch: GlobalBatch = None,
-    micro_batch: MicroBatch = None,
-    zero: Zero = None,
-    recompute: Recompute = None,
+    asked: dict[str, Any],
     train_tokens: TrainTokens = None,
-    fidelity: FidelityOption = FidelityChoice.cohort,
-    seed: Seed = 0,
-    overrides: Overrides = None,
     report: Annotated[
         Path | None,
         typer.Option("--report", metavar="DIR", help="Write a page, roofline and data to DIR."),
@@ -174,31 +146,7 @@ def run(
     except InputError as error:
         wrong.append(error)
     try:
-        scenario = make_scenario(
-            workload,
-            on,
-            phase=phase.value if phase else None,
-            batch=batch,
-            input=input,
-            output=output,
-            context=context,
-            dtype=dtype,
-            stack=stack,
-            system=system,
-            tp=tp,
-            pp=pp,
-            dp=dp,
-            ep=ep,
-            cp=cp,
-            sequence=sequence,
-            global_batch=global_batch,
-            micro_batch=micro_batch,
-            zero=zero,
-            recompute=recompute,
-            fidelity=fidelity.value,
-            seed=seed,
-            overrides=tuple(overrides or ()),
-        )
+        scenario = make_scenario(workload, on, **asked)
     except InputError as error:
         wrong.append(error)
     if wrong:
@@ -282,30 +230,11 @@ def plan(
 
 
 @app.command()
+@asks
 def compare(
     workload: Workload,
     on: Devices,
-    phase: PhaseOption = None,
-    batch: Batch = 1,
-    input: Input = None,
-    output: Output = None,
-    context: Context = None,
-    dtype: Dtype = None,
-    stack: StackName = None,
-    system: SystemName = None,
-    tp: Tp = None,
-    pp: Pp = None,
-    dp: Dp = None,
-    ep: Ep = None,
-    cp: Cp = None,
-    sequence: Sequence = None,
-    global_batch: GlobalBatch = None,
-    micro_batch: MicroBatch = None,
-    zero: Zero = None,
-    recompute: Recompute = None,
-    fidelity: FidelityOption = FidelityChoice.cohort,
-    seed: Seed = 0,
-    overrides: Overrides = None,
+    asked: dict[str, Any],
     fit: Annotated[
         bool,
         typer.Option("--fit", help="On the fewest devices that hold it where it does not fit."),
@@ -325,33 +254,7 @@ def compare(
 
     from simulator.cli.compare import found_comparison, print_comparison
 
-    found = found_comparison(
-        workload,
-        on,
-        fit=fit,
-        batches=batches,
-        phase=phase.value if phase else None,
-        batch=batch,
-        input=input,
-        output=output,
-        context=context,
-        dtype=dtype,
-        stack=stack,
-        system=system,
-        tp=tp,
-        pp=pp,
-        dp=dp,
-        ep=ep,
-        cp=cp,
-        sequence=sequence,
-        global_batch=global_batch,
-        micro_batch=micro_batch,
-        zero=zero,
-        recompute=recompute,
-        fidelity=fidelity.value,
-        seed=seed,
-        overrides=tuple(overrides or ()),
-    )
+    found = found_comparison(workload, on, fit=fit, batches=batches, **asked)
     if json is not None:
         write_json(found.to_dict(), json)
     if json != "-":
@@ -364,30 +267,11 @@ def compare(
 
 
 @app.command()
+@asks
 def sensitivity(
     workload: Workload,
     on: On,
-    phase: PhaseOption = None,
-    batch: Batch = 1,
-    input: Input = None,
-    output: Output = None,
-    context: Context = None,
-    dtype: Dtype = None,
-    stack: StackName = None,
-    system: SystemName = None,
-    tp: Tp = None,
-    pp: Pp = None,
-    dp: Dp = None,
-    ep: Ep = None,
-    cp: Cp = None,
-    sequence: Sequence = None,
-    global_batch: GlobalBatch = None,
-    micro_batch: MicroBatch = None,
-    zero: Zero = None,
-    recompute: Recompute = None,
-    fidelity: FidelityOption = FidelityChoice.cohort,
-    seed: Seed = 0,
-    overrides: Overrides = None,
+    asked: dict[str, Any],
     step: Annotated[float, typer.Option(help="Share by which each number is varied.")] = 0.1,
     top: Annotated[int, typer.Option(min=1, help="Numbers to show.")] = 12,
     report: Annotated[
@@ -402,31 +286,7 @@ def sensitivity(
     from simulator.api import make_scenario
     from simulator.cli.sensitivity import found_sensitivity, print_sensitivity
 
-    base = make_scenario(
-        workload,
-        on,
-        phase=phase.value if phase else None,
-        batch=batch,
-        input=input,
-        output=output,
-        context=context,
-        dtype=dtype,
-        stack=stack,
-        system=system,
-        tp=tp,
-        pp=pp,
-        dp=dp,
-        ep=ep,
-        cp=cp,
-        sequence=sequence,
-        global_batch=global_batch,
-        micro_batch=micro_batch,
-        zero=zero,
-        recompute=recompute,
-        fidelity=fidelity.value,
-        seed=seed,
-        overrides=tuple(overrides or ()),
-    )
+    base = make_scenario(workload, on, **asked)
     found = found_sensitivity(base, step)
     if json is not None:
         write_json(found.to_dict(), json)

@@ -7,15 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from simulator.cli.progress import searching
-from simulator.cli.sheet import put
-from simulator.report import numbers, palette
+from simulator.cli.sheet import grid, put
+from simulator.report import numbers
 from simulator.report.compare import Comparison
 from simulator.report.compare_words import (
-    heading,
     name,
     notes,
-    per_device,
-    ratio_cells,
+    rate_rows,
     refusals,
     sheet_rows,
     use_rows,
@@ -45,12 +43,12 @@ def print_comparison(found: Comparison, stream: TextIO) -> None:
     """Rates and ratios, what else each device takes, data sheets beside what is reached, curves,
     and what cannot be told."""
     stream.write(f"{numbers.plain(found.about)}\n\n")
-    put(stream, _rates(found))
+    put(stream, grid(*rate_rows(found)))
     stream.write("\n")
-    put(stream, _table(*use_rows(found)))
+    put(stream, grid(*use_rows(found)))
     if len(found.entries) > 1:
         stream.write("\n")
-        put(stream, _table(*sheet_rows(found)))
+        put(stream, grid(*sheet_rows(found)))
     if any(entry.points for entry in found.entries):
         stream.write("\n")
         put(stream, _curves(found))
@@ -58,18 +56,6 @@ def print_comparison(found: Comparison, stream: TextIO) -> None:
     for text in (*refusals(found), *notes(found)):
         for line in _wrapped(text):
             stream.write(f"  {line}\n")
-
-
-def _rates(found: Comparison) -> Table:
-    """Work per second and device with its interval, and the ratio to the base with its own."""
-    heads = (heading(found), f"{found.unit}/s/dev", "[80 %]", f"vs {name(found.base)}", "[80 %]",
-             "bound")  # fmt: skip
-    rows = []
-    for entry in found.entries:
-        who = name(entry) + (" (base)" if entry is found.base else "")
-        bound = "" if entry.result is None else str(entry.result.bound_by)
-        rows.append([who, *per_device(entry), *ratio_cells(found, entry), bound])
-    return _table(heads, rows, "lrrrrl")
 
 
 def _curves(found: Comparison) -> Table:
@@ -88,27 +74,7 @@ def _curves(found: Comparison) -> Table:
                  f"{one.bound_by}{beaten}"]
             )  # fmt: skip
     heads = ("", "batch", f"{found.unit}/s/user", f"{found.unit}/s/dev", unit, "bound")
-    return _table(heads, rows, "lrrrrl")
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], sides: str) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
-    for side in sides:
-        table.add_column(justify="left" if side == "l" else "right", no_wrap=True)
-    columns = [
-        numbers.align(column) if side == "r" else list(column)
-        for side, column in zip(sides, zip(*rows, strict=True), strict=True)
-    ]
-    table.add_row(*(Text(f"  {head}" if not place else head, "dim")
-                    for place, head in enumerate(heads)))  # fmt: skip
-    colours = {str(name): colour for name, colour in palette.BOUND.items()}
-    for row in zip(*columns, strict=True):
-        last = Text(row[-1], colours.get(row[-1], ""))
-        table.add_row(f"  {row[0]}", *row[1:-1], last)
-    return table
+    return grid(heads, rows, "lrrrrl")
 
 
 def _wrapped(text: str) -> Iterator[str]:

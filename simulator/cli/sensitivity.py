@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from simulator.cli.progress import searching
-from simulator.cli.sheet import put
+from simulator.cli.sheet import grid, put
 from simulator.report import numbers
 from simulator.report.facts import devices, title
-from simulator.report.sensitivity import SMALL, Sensitivity, percent, sentence, signed
+from simulator.report.sensitivity import SMALL, Elasticity, Sensitivity, percent, sentence, signed
 from simulator.study.sensitivity import sensitivity
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def print_sensitivity(found: Sensitivity, stream: TextIO, top: int) -> None:
     stream.write(f"  {rate} on {devices(run)}, bound by {run.bound_by}\n\n")
     entries = found.felt[:top]
     if entries:
-        put(stream, _table(found, top))
+        put(stream, _table(entries, percent(found.step)))
         stream.write("\n")
         for one in entries[:3]:
             stream.write(f"  {sentence(one)}\n")
@@ -46,28 +47,20 @@ def print_sensitivity(found: Sensitivity, stream: TextIO, top: int) -> None:
         stream.write(f"  {line}\n")
 
 
-def _table(found: Sensitivity, top: int) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    entries = found.felt[:top]
-    table = Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
-    for side in ("left", "right", "right", "right", "left"):
-        table.add_column(justify=side, no_wrap=True)
-    step = percent(found.step)
-    heads = ("  number", "% per %", f"-{step}", f"+{step}", "bound at either end")
-    table.add_row(*(Text(head, "dim") for head in heads))
-    slopes = numbers.align([numbers.digits(one.elasticity) for one in entries])
-    for one, slope in zip(entries, slopes, strict=True):
+def _table(entries: Sequence[Elasticity], step: str) -> Table:
+    rows = []
+    for one in entries:
         gains = [one.gain(side) for side in (one.less, one.more)]
         ends = dict.fromkeys(str(side.bound_by or "refused") for side in (one.less, one.more))
-        table.add_row(
-            f"  {numbers.cut(one.name, 26, '..')}{' *' if one.kinked else ''}",
-            slope,
-            *(numbers.ABSENT if gain is None else signed(gain) for gain in gains),
-            ", ".join(ends),
+        rows.append(
+            [
+                f"{numbers.cut(one.name, 26, '..')}{' *' if one.kinked else ''}",
+                numbers.digits(one.elasticity),
+                *(numbers.ABSENT if gain is None else signed(gain) for gain in gains),
+                ", ".join(ends),
+            ]
         )
-    return table
+    return grid(("number", "% per %", f"-{step}", f"+{step}", "bound at either end"), rows, "lrrrl")
 
 
 def _left(found: Sensitivity, shown: int) -> list[str]:

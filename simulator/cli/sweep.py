@@ -13,6 +13,7 @@ from typing import TextIO
 
 import typer
 
+from simulator.cli.sheet import grid, put
 from simulator.errors import Fault, SpecError
 from simulator.report import numbers
 from simulator.study.journal import Row
@@ -115,12 +116,11 @@ def _print(study: Study, rows: Sequence[Row], stream: TextIO) -> None:
             heads.pop(0)
             cells = [row[1:] for row in cells]
         stream.write(f"\nfastest at each throughput, {len(shown)} of {len(best)}\n")
-        for line in _aligned([heads, *cells]):
-            stream.write(f"  {line}\n")
+        put(stream, grid(heads, cells, "r" * (len(heads) - 1) + "l"))
     kinds: dict[str, list[str]] = {}
     for row in rows:
         if row["status"] != "ok":
-            reason = numbers.plain(str(row["reason"])).splitlines()[0]
+            reason = numbers.plain(str(row["reason"]).splitlines()[0])
             # Points that differ in sizes alone fail for one reason.
             kind = re.sub("[0-9][0-9,.]*", "0", reason)
             kinds.setdefault(kind, []).append(f"{row['status']}: {reason}")
@@ -133,9 +133,3 @@ def _print(study: Study, rows: Sequence[Row], stream: TextIO) -> None:
 
 def _wide(table: Sequence[Sequence[str]]) -> int:
     return sum(max(map(len, column)) + 2 for column in zip(*table, strict=True))
-
-
-def _aligned(table: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        yield "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -10,10 +10,10 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from simulator.errors import Fault, SpecError
 from simulator.report import numbers
 from simulator.report import ratio as ratios
 from simulator.report.articles import Claim, Comparison, Ratio, Report
+from simulator.report.files import write_files
 from simulator.report.ratio import Verdict
 from simulator.units import Watts
 
@@ -249,15 +249,4 @@ def write_articles(report: Report, directory: Path) -> list[Path]:
         PICTURE: draw(report.comparisons),
         DATA: data(report).encode(),
     }
-    for name, content in contents.items():
-        part = directory / f".{name}.part"
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            part.write_bytes(content)
-            part.replace(directory / name)
-        except OSError as error:
-            found = error.strerror or str(error)
-            raise SpecError([Fault(str(directory / name), None, "", found)]) from None
-        finally:
-            part.unlink(missing_ok=True)
-    return [directory / name for name in contents]
+    return write_files(contents, directory)

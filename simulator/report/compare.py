@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from simulator.pareto import pareto
 from simulator.report import ratio
 from simulator.report.ratio import Ends, Verdict
 from simulator.result import Bound, Result
@@ -102,17 +103,12 @@ class Entry:
 
 def front(points: Iterable[Point]) -> tuple[Point, ...]:
     """The Pareto front of both rates, in the order given; of equal points the first."""
-    pool = tuple(points)
-
-    def beaten(place: int, one: Point) -> bool:
-        for other, some in enumerate(pool):
-            as_good = some.user >= one.user and some.device >= one.device
-            better = some.user > one.user or some.device > one.device or other < place
-            if other != place and as_good and better:
-                return True
-        return False
-
-    return tuple(one for place, one in enumerate(pool) if not beaten(place, one))
+    first: dict[tuple[float, float], Point] = {}
+    for one in points:
+        first.setdefault((one.user, one.device), one)
+    pool = list(first.values())
+    best = pareto([-one.user for one in pool], [-one.device for one in pool])
+    return tuple(pool[place] for place in best)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING
 
 from simulator.report import compare_front, compare_picture, numbers
 from simulator.report.compare import Comparison, curves, data
-from simulator.report.compare_html import Page, drawing_files, pictures, plate, render, write
 from simulator.report.compare_words import (
     Rows,
     faster,
     heading,
-    name,
     notes,
-    per_device,
-    ratio_cells,
+    rate_rows,
     refusals,
     sheet_rows,
     use_rows,
 )
 from simulator.report.experts_page import Table
+from simulator.report.study_page import Page, drawing_files, pictures, plate, write_page
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,7 +74,7 @@ def write_comparison(found: Comparison, directory: str | Path) -> list[Path]:
         + (" Curves: curves.csv." if curved else "")
         + f" Version {numbers.plain(runs[0].provenance.version)}.",
     )
-    return write({"index.html": render(page).encode()} | contents, directory)
+    return write_page(page, contents, directory)
 
 
 def _commands(found: Comparison) -> list[str]:
@@ -84,15 +82,8 @@ def _commands(found: Comparison) -> list[str]:
 
 
 def _tables(found: Comparison) -> list[Table]:
-    rates = [
-        [name(entry), *per_device(entry), *ratio_cells(found, entry),
-         "" if entry.result is None else str(entry.result.bound_by)]
-        for entry in found.entries
-    ]  # fmt: skip
-    heads = (heading(found), f"{found.unit}/s/dev", "[80 %]", f"vs {name(found.base)}", "[80 %]",
-             "bound")  # fmt: skip
     tables = [
-        _table("Rates and ratios", (heads, rates, "")),
+        _table("Rates and ratios", rate_rows(found)),
         _table("What each takes", use_rows(found), "least: fewest devices that hold it."),
     ]
     if len(found.entries) > 1:

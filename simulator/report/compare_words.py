@@ -56,6 +56,22 @@ def ratio_cells(found: Comparison, entry: Entry) -> tuple[str, str]:
     return text, f"[{ends} ?" if unsure else f"[{ends}  "
 
 
+def rate_rows(found: Comparison) -> Rows:
+    """Work per second and device with its interval, and the ratio to the base with its own."""
+    rows = [
+        [
+            name(entry) + (" (base)" if entry is found.base else ""),
+            *per_device(entry),
+            *ratio_cells(found, entry),
+            "" if entry.result is None else str(entry.result.bound_by),
+        ]
+        for entry in found.entries
+    ]
+    heads = (heading(found), f"{found.unit}/s/dev", "[80 %]", f"vs {name(found.base)}", "[80 %]",
+             "bound")  # fmt: skip
+    return heads, rows, "lrrrrl"
+
+
 def use_rows(found: Comparison) -> Rows:
     """What each device takes: count, time, money, power, memory, and the weakest number behind."""
     runs = [entry.result for entry in found.entries]

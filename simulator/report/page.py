@@ -6,21 +6,18 @@ text and SVG, and its content policy lets nothing else in. Same result, same byt
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import math
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
-from simulator.errors import Fault, SpecError
 from simulator.report import experts_page, numbers, palette, training_page
 from simulator.report.facts import devices, facts, title, trust
+from simulator.report.files import write_files
 from simulator.report.points import points
 from simulator.report.ranking import lines, of_roof, ranked, times_each
 from simulator.report.roofline import NARROW, WIDE, caption, finding, picture
+from simulator.report.template import render
 from simulator.result import Result
 
 FILES = ("index.html", "result.json", "operators.csv", "roofline.svg", "roofline.png")
@@ -57,47 +54,17 @@ def write_report(result: Result, directory: str | Path) -> list[Path]:
     before anything is written. Raises SpecError where the directory cannot be written, BoundsError
     where an operator is above its roof.
     """
-    target = Path(directory)
-    try:
-        if target.exists() and not target.is_dir():
-            raise NotADirectoryError(0, "is a file")
-        contents = _contents(result)
-        home = target if target.exists() else target.parent
-        home.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".tilecast-", dir=home) as folder:
-            whole = Path(folder) / "report"
-            whole.mkdir()
-            for name, data in contents.items():
-                (whole / name).write_bytes(data)
-            if home is target:
-                for name in {*FILES, *experts_page.FILES, *training_page.FILES}.difference(
-                    contents
-                ):
-                    (target / name).unlink(missing_ok=True)
-                for name in contents:
-                    (whole / name).replace(target / name)
-            else:
-                whole.rename(target)
-    except OSError as error:
-        found = error.strerror or str(error)
-        fix = "name a directory that can be written, or a new one"
-        raise SpecError([Fault(str(directory), None, "", found, fix)]) from None
-    return [target / name for name in contents]
+    stale = {*FILES, *experts_page.FILES, *training_page.FILES}
+    return write_files(_contents(result), directory, stale)
 
 
 def render_page(result: Result) -> str:
     """The page as HTML."""
-    import jinja2
-
     wide, wide_marks = _inlined(result, WIDE, "wide")
     narrow, narrow_marks = _inlined(result, NARROW, "narrow")
-    script = _text("page.js")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["typeset"] = numbers.typeset
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return environment.from_string(_text("page.html.j2")).render(
+    return render(
+        "page.html.j2",
+        script="page.js",
         title=title(result),
         provenance=result.provenance,
         plain=numbers.plain,
@@ -124,11 +91,6 @@ def render_page(result: Result) -> str:
         narrow=narrow,
         marks=(wide_marks, narrow_marks),
         command=command(result),
-        light=palette.variables(palette.LIGHT),
-        dark=palette.variables(palette.DARK),
-        style=_text("page.css"),
-        script=script,
-        digest=digest,
     )
 
 
@@ -159,10 +121,6 @@ def _sets(result: Result) -> list[tuple[str, str, list[experts_page.Section]]]:
         ("experts", "Experts", experts_page.sections(result)),
     ]
     return [entry for entry in found if entry[2]]
-
-
-def _text(name: str) -> str:
-    return resources.files("simulator.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _inlined(result: Result, width: float, prefix: str) -> tuple[str, dict[int, str]]:

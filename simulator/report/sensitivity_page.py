@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simulator.report import numbers, sensitivity_picture
-from simulator.report.compare_html import Page, drawing_files, plate, render, write
 from simulator.report.experts_page import Table
 from simulator.report.facts import devices, title, trust
 from simulator.report.sensitivity import Sensitivity, data, finding, kinks, signed
+from simulator.report.study_page import Page, drawing_files, plate, write_page
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,14 +43,13 @@ def write_sensitivity(found: Sensitivity, directory: str | Path) -> list[Path]:
         data="Data: sensitivity.csv and sensitivity.json, beside this page, in base units.",
     )
     contents = {
-        "index.html": render(page).encode(),
         "sensitivity.json": (
             json.dumps(found.to_dict(), indent=1, allow_nan=False) + "\n"
         ).encode(),
         "sensitivity.csv": data(found).encode(),
         **drawing_files("sensitivity", ", ".join(parts), draw),
     }
-    return write(contents, directory)
+    return write_page(page, contents, directory)
 
 
 def _numbers(found: Sensitivity) -> Table:

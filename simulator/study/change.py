@@ -13,7 +13,7 @@ from functools import lru_cache
 from numbers import Integral
 from typing import Any
 
-from simulator.api import make_scenario
+from simulator.api import COUNTS, DEGREES, TEXTS, make_scenario
 from simulator.errors import Fault, InputError, SpecError, nearest, together
 from simulator.specs.leaves import Leaf, leaves
 from simulator.specs.load import default_stack, overrides_by_spec
@@ -21,16 +21,13 @@ from simulator.specs.overrides import parse_overrides
 from simulator.specs.plan import Plan
 from simulator.specs.scenario import NEEDS, Scenario
 
-DEGREES = ("tp", "pp", "dp", "cp", "ep", "micro_batch", "zero", "recompute")
-"""Numbers of the plan that are written bare or after ``plan.``."""
 LENGTHS = ("input", "output", "context", "sequence")
-COUNTS = ("batch", *LENGTHS, "global_batch", "seed")
-NAMES = ("hardware", "stack", "system", "workload", "dtype", "phase", "fidelity")
-FIELDS = (*COUNTS, *NAMES, *DEGREES)
+PLANNED = (*DEGREES, "recompute")
+"""Fields of the plan that are written bare or after ``plan.``."""
+FIELDS = (*COUNTS, *TEXTS, "hardware", "workload")
 """What is changed by its bare name; every other path leads into a spec."""
 
 _SAME = {"sequence": "input", "global_batch": "batch"}
-_WHOLE = frozenset((*COUNTS, *DEGREES)) - {"recompute"}
 
 
 def changed(base: Scenario, changes: Mapping[str, object]) -> Scenario:
@@ -116,7 +113,7 @@ def _sorted(
 
     for path, value in changes.items():
         name = path.removeprefix("plan.")
-        name = name if name in DEGREES else "workload" if path == "model" else path
+        name = name if name in PLANNED else "workload" if path == "model" else path
         name = _SAME.get(name, name) if train else name
         if name not in FIELDS:
             if "." not in path and not _is_override(path):
@@ -129,7 +126,7 @@ def _sorted(
             texts.append(f"{path}={'null' if value is None else _plain(value)}")
         elif name in options:
             fault(path, "is changed twice", "keep one of them")
-        elif value is None or name not in _WHOLE:
+        elif value is None or name not in COUNTS:
             options[name] = None if value is None else str(value)
         elif _is_whole(value):
             options[name] = int(value)  # type: ignore[call-overload]
@@ -187,7 +184,7 @@ class _Asked:
                 known[name] = value
         new = parse_overrides(texts)
         gone = {_key(override.path, override.value) for override in new}
-        gone |= {("plan", name) for name in options if name in DEGREES}
+        gone |= {("plan", name) for name in options if name in PLANNED}
         kept_texts = tuple(text for text in self.overrides if _key_of(text) not in gone)
         scenario = make_scenario(**known, overrides=(*kept_texts, *texts))
         if not self.held:
@@ -267,7 +264,7 @@ def _read(command: str) -> dict[str, Any] | None:
     for option, value in zip(words[5::2], words[6::2], strict=False):
         name = option.removeprefix("--").replace("-", "_")
         if name in FIELDS:
-            options[name] = int(value) if name in _WHOLE else value
+            options[name] = int(value) if name in COUNTS else value
         elif name != "set":
             return None
     return options

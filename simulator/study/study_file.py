@@ -19,17 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from simulator.api import load_scenario, scenario_of
+from simulator.api import COUNTS
 from simulator.errors import Fault, InputError, SpecError, nearest
+from simulator.scenario_text import load_scenario, scenario_of
 from simulator.specs import yaml_tree as tree
 from simulator.specs.scenario import Scenario
 from simulator.specs.yaml_read import read_tree
-from simulator.study.change import COUNTS, DEGREES, changed
+from simulator.study.change import changed
+from simulator.study.what_if import MOST_POINTS
 from simulator.study.what_if import points as combined
 
 HOW = ("grid", "zip", "latin_hypercube")
-MOST = 1 << 20
-"""Points of a study at most."""
 PLENTY = 10_000
 """Points beyond which a study is confirmed, as it may take an hour."""
 _KEYS = ("base", "vary", "how", "points", "seed")
@@ -93,11 +93,11 @@ def make_study(
     second ones (``zip``), or ``points`` of a Latin hypercube, each axis cut into as many equal
     parts, of which each is drawn from once (McKay, Beckman and Conover 1979).
 
-    Raises SpecError for an empty study and for one of more than ``MOST`` points.
+    Raises SpecError for an empty study and for one of more than ``MOST_POINTS``.
     """
     if how == "latin_hypercube":
-        if not 0 < points <= MOST:
-            fix = f"a count from 1 to {MOST:,}"
+        if not 0 < points <= MOST_POINTS:
+            fix = f"a count from 1 to {MOST_POINTS:,}"
             raise SpecError([Fault(path, None, "points", f"found {points}", fix)])
         rng = np.random.default_rng(seed)
         drawn = []
@@ -106,12 +106,6 @@ def make_study(
             drawn.append([values[int(part * len(values))] for part in share])
         rows = [dict(zip(vary, row, strict=True)) for row in zip(*drawn, strict=True)]
     else:
-        many = 1
-        for values in vary.values():
-            many *= max(1, len(values))
-        if how == "grid" and many > MOST:
-            fix = f"at most {MOST:,}; draw them: how: latin_hypercube"
-            raise SpecError([Fault(path, None, "vary", f"{many:,} points", fix)])
         rows = combined(vary, how=how)  # type: ignore[arg-type]
     if not vary or not rows:
         raise SpecError([Fault(path, None, "vary", "no points", "name a path and its values")])
@@ -163,7 +157,7 @@ def _range(path: str, node: tree.Mapping, place: tree.Place, faults: list[Fault]
     ends = [_NUMBER.fullmatch(node.text(key) or "") for key in ("from", "to")]
     steps, scale = node.text("steps") or "", node.text("scale") or "linear"
     first, last = ends
-    if first is None or last is None or not steps.isdecimal() or not 2 <= int(steps) <= MOST:
+    if first is None or last is None or not steps.isdecimal() or not 2 <= int(steps) <= MOST_POINTS:
         faults.append(place.fault(path, "needs from, to, and 2 steps or more", like))
         return
     if first[2] != last[2]:
@@ -176,7 +170,7 @@ def _range(path: str, node: tree.Mapping, place: tree.Place, faults: list[Fault]
         faults.append(place.fault(path, found, "linear, or log between numbers above zero"))
         return
     spaced = np.linspace if scale == "linear" else np.geomspace
-    whole = path in (*COUNTS, *DEGREES)
+    whole = path.removeprefix("plan.") in COUNTS
     values = (float(value) for value in spaced(low, high, int(steps)))
     texts = (str(round(v)) if whole else f"{v:.10g} {first[2]}".strip() for v in values)
     yield from dict.fromkeys(texts)

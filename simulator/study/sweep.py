@@ -20,6 +20,7 @@ from threading import Thread
 from typing import Any
 
 from simulator.errors import CapacityError, Fault, InputError, SimulatorError, SpecError
+from simulator.pareto import pareto
 from simulator.result import Result
 from simulator.specs.scenario import Scenario
 from simulator.study.change import changed
@@ -258,9 +259,10 @@ def _answers(base: Scenario, left: deque[Point], pool: Pool | None) -> Iterator[
 def front(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The Pareto front of answered rows, shortest latency first: no other row is as fast and has
     more throughput."""
-    known = [row for row in rows if row["status"] == "ok" and row["throughput"] is not None]
-    best: list[Mapping[str, Any]] = []
-    for row in sorted(known, key=lambda row: (row["latency"], -row["throughput"], row["index"])):
-        if not best or row["throughput"] > best[-1]["throughput"]:
-            best.append(row)
-    return best
+    first: dict[tuple[float, float], Mapping[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: row["index"]):
+        if row["status"] == "ok" and row["throughput"] is not None:
+            first.setdefault((row["latency"], -row["throughput"]), row)
+    goals = sorted(first)
+    best = pareto([latency for latency, _ in goals], [less for _, less in goals])
+    return [first[goals[place]] for place in best]

@@ -20,9 +20,10 @@ from simulator.costs.lower import lower
 from simulator.costs.target import Target
 from simulator.mapping.kernel import Kernel
 from simulator.models.graph import Step, build_graph
+from simulator.pareto import pareto
 from simulator.specs.scenario import Scenario
 from simulator.study.closed_form import estimate_many
-from simulator.study.closed_form_sweep import CHUNK, pareto, screen
+from simulator.study.closed_form_sweep import CHUNK, screen
 
 pytestmark = pytest.mark.benchmark
 LINE = "llama-3.1-70b decode batch=32 context=4096 on mi455x"

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from simulator.api import load_scenario, make_scenario, simulate
+from simulator import load_scenario, make_scenario, simulate
 from simulator.errors import CapacityError, InputError
 from simulator.mapping.distributions import Sampler, chances, shares
 from simulator.result import Result

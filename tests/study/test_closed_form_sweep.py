@@ -11,8 +11,9 @@ from simulator import changed, load_scenario, simulate
 from simulator.costs.estimate import estimate
 from simulator.errors import CapacityError, SpecError
 from simulator.mapping.kernel import Kernel, TileClass
+from simulator.pareto import pareto
 from simulator.study.closed_form import estimate_many
-from simulator.study.closed_form_sweep import pareto, screen
+from simulator.study.closed_form_sweep import screen
 
 HBM = "hardware.memory.hbm.bandwidth"
 CLOCK = "hardware.compute.clock"

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.errors import Fault, SpecError
-from simulator.report import numbers, palette
 from simulator.report.experts_page import Plate, Table
 from simulator.report.experts_picture import MARGIN, Drawing, stacked
+from simulator.report.files import write_files
 from simulator.report.roofline import NARROW, WIDE
+from simulator.report.template import render
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,44 +76,7 @@ def drawing_files(
     return pictures(name, whole)
 
 
-def render(page: Page) -> str:
-    """The page as HTML."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["typeset"] = numbers.typeset
-    text = environment.from_string(_text("compare.html.j2")).render(
-        page=page,
-        light=palette.variables(palette.LIGHT),
-        dark=palette.variables(palette.DARK),
-        style=_text("page.css"),
-    )
-    return text.rstrip() + "\n"
-
-
-def write(contents: Mapping[str, bytes], directory: str | Path) -> list[Path]:
-    """Write files into ``directory``, made if absent, each whole or not at all; returns them.
-
-    Raises SpecError where it cannot be written.
-    """
-    target = Path(directory)
-    part = target / ".part"
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        for name, content in contents.items():
-            part.write_bytes(content)
-            part.replace(target / name)
-    except OSError as error:
-        fix = "name a directory that can be written, or a new one"
-        found = error.strerror or str(error)
-        raise SpecError([Fault(str(directory), None, "", found, fix)]) from None
-    finally:
-        if target.is_dir():
-            part.unlink(missing_ok=True)
-    return [target / name for name in contents]
-
-
-def _text(name: str) -> str:
-    return resources.files("simulator.report").joinpath(name).read_text(encoding="utf-8")
+def write_page(page: Page, contents: Mapping[str, bytes], directory: str | Path) -> list[Path]:
+    """Write the page and its other files; raises SpecError where they cannot be written."""
+    html = render("study.html.j2", page=page).encode()
+    return write_files({"index.html": html} | dict(contents), directory)
