@@ -16,10 +16,11 @@ import pytest
 from simulator import Result, load_hardware, load_workload, make_scenario, simulate
 from simulator.cli import main
 from simulator.errors import InputError
+from simulator.expert_use import ExpertPhase, ExpertUse
 from simulator.mapping.blocks import concatenate, decompose
 from simulator.mapping.descriptors import Layout, dispatch_count
 from simulator.models.arithmetic import active_parameters, parameters
-from simulator.result import ExpertPhase, ExpertUse, OpUse
+from simulator.result import OpUse
 from simulator.specs.workload import Transformer
 
 LARGE = "memory.hbm4.capacity=1 TB"

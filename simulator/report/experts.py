@@ -12,9 +12,10 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
+from simulator.expert_use import ExpertUse
 from simulator.report import numbers
 from simulator.report.experts_lanes import Lane, lanes
-from simulator.result import ExpertUse, Result
+from simulator.result import Result
 
 EVEN = 1.05
 """Fullest over mean up to which loads are called even, and need no picture."""

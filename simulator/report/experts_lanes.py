@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from simulator.result import ExpertUse, Span
+from simulator.expert_use import ExpertUse, Span
 from simulator.units import Seconds
 
 

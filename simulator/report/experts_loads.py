@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from simulator.expert_use import ExpertUse
 from simulator.report import numbers, palette
 from simulator.report.experts import load_finding
 from simulator.report.experts_picture import LINE, Drawing, Rect, Scale, Sketch
 from simulator.report.placement import text_width
-from simulator.result import ExpertUse
 
 BARS = 128
 """Bars of a panel at most; beyond, a stepped line."""

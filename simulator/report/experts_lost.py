@@ -9,11 +9,11 @@ from __future__ import annotations
 import itertools
 import math
 
+from simulator.expert_use import ExpertUse
 from simulator.report import numbers, palette
 from simulator.report.experts import lost_finding, total
 from simulator.report.experts_picture import Drawing, Rect, Scale, Sketch, fitted
 from simulator.report.placement import text_width
-from simulator.result import ExpertUse
 
 ROW = 26.0
 """Height of a step."""

@@ -10,11 +10,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from simulator.expert_use import ExpertUse
 from simulator.report import numbers, palette
 from simulator.report.experts import exchange_finding
 from simulator.report.experts_picture import LINE, Drawing, Rect, Scale, Sketch
 from simulator.report.placement import text_width
-from simulator.result import ExpertUse
 
 CELLS, FEW = 64, 32
 """Rows of the map at most, on a wide and on a narrow sheet."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from simulator.expert_use import ExpertUse
 from simulator.report import experts, numbers
 from simulator.report.experts_lanes import lanes
 from simulator.report.experts_picture import Drawing
 from simulator.report.experts_sets import plates, sheet
 from simulator.report.roofline import NARROW, WIDE
-from simulator.result import ExpertUse, Result
+from simulator.result import Result
 
 FILES = ("experts.csv", "experts.svg", "experts.png")
 """What the experts add to a report."""

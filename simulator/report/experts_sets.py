@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from simulator.expert_use import ExpertUse
 from simulator.report import (
     experts,
     experts_loads,
@@ -18,7 +19,7 @@ from simulator.report import (
 )
 from simulator.report.experts_picture import Drawing, stacked
 from simulator.report.facts import title
-from simulator.result import ExpertUse, Result
+from simulator.result import Result
 
 Layout = Callable[[ExpertUse, float], Drawing]
 

@@ -10,12 +10,12 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from simulator.expert_use import ExpertUse, Span
 from simulator.report import numbers, palette
 from simulator.report.experts import timeline_finding
 from simulator.report.experts_lanes import Lane, lanes
 from simulator.report.experts_picture import LINE, Drawing, Rect, Scale, Sketch
 from simulator.report.placement import text_width
-from simulator.result import ExpertUse, Span
 
 DRAWN = 16
 """Lanes at most: half of them the slowest, half the fastest."""

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.costs.target import Target
+from simulator.expert_use import ExpertPhase
 from simulator.mapping.descriptors import REQUEST, Layout, MoveCount
 from simulator.mapping.expert_moves import Reading, expert_moves, weight_moves
 from simulator.mapping.tiling import Tiling
@@ -19,7 +20,6 @@ from simulator.ops.collective import Collective
 from simulator.ops.exchange import Exchange
 from simulator.ops.matmul import GroupedMatmul
 from simulator.ops.op import Op
-from simulator.result import ExpertPhase
 from simulator.runs.line import Line, Priced
 from simulator.specs.plan import Plan
 from simulator.specs.precision import number_format

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from simulator.costs.target import Target
 from simulator.engine.group import GroupRun
+from simulator.expert_use import ExpertUse, Loss, Span
 from simulator.mapping.dispatch import Dispatch, Even, Routed
 from simulator.mapping.held import cut
 from simulator.mapping.stages import stages
@@ -21,7 +22,7 @@ from simulator.models.graph import Step, build_graph
 from simulator.models.graph_parts import operand_format
 from simulator.ops.collective import Collective
 from simulator.ops.exchange import Exchange
-from simulator.result import Bounds, ExpertUse, Loss, Span
+from simulator.result import Bounds
 from simulator.runs.expert_phases import gathers, phases, step_of
 from simulator.runs.fitted import fused
 from simulator.runs.group import (

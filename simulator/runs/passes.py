@@ -13,8 +13,9 @@ from itertools import groupby
 from simulator.costs.bounds import bounds
 from simulator.engine.execute import Segment, run_stream
 from simulator.engine.machine import CommandProcessor, LaunchPolicy
+from simulator.expert_use import ExpertUse
 from simulator.ops.op import Demand, Op, OpGraph
-from simulator.result import Bound, Bounds, ExpertUse, Stream, StreamPart, TrainingUse
+from simulator.result import Bound, Bounds, Stream, StreamPart, TrainingUse
 from simulator.runs.line import Line
 from simulator.runs.prices import Prices
 from simulator.specs.stack import Stack

@@ -12,10 +12,11 @@ import pytest
 
 from simulator.api import make_scenario, simulate
 from simulator.errors import InputError, SpecError
+from simulator.expert_use import ExpertUse
 from simulator.mapping.exchange import shares
 from simulator.mapping.routing import draw, expected_distinct_experts
 from simulator.models.load import load_workload
-from simulator.result import ExpertUse, Result
+from simulator.result import Result
 from simulator.specs.load import load_hardware
 from simulator.specs.workload import MoE, Transformer
 

@@ -13,12 +13,13 @@ import pytest
 
 import simulator
 from simulator.api import make_scenario, simulate
+from simulator.expert_use import ExpertPhase, ExpertUse
 from simulator.mapping.descriptors import Layout
 from simulator.mapping.dispatch import Dispatch
 from simulator.mapping.expert_moves import expert_moves
 from simulator.mapping.placement import memory_use
 from simulator.ops.exchange import Exchange
-from simulator.result import ExpertPhase, ExpertUse, Result
+from simulator.result import Result
 from simulator.specs.load import load_hardware
 from simulator.specs.plan import Plan
 from simulator.specs.workload import MoE

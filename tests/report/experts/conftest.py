@@ -8,7 +8,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from simulator.result import ExpertPhase, ExpertUse, Loss, Span
+from simulator.expert_use import ExpertPhase, ExpertUse, Loss, Span
 
 LAYERS, HIDDEN = 58, 7168
 

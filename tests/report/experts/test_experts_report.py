@@ -21,6 +21,7 @@ from matplotlib.colors import to_hex
 from pytest_regressions.file_regression import FileRegressionFixture
 from rich.cells import cell_len
 
+from simulator.expert_use import ExpertPhase, ExpertUse, Loss, Span
 from simulator.report import experts, experts_matrix, experts_pen, experts_timeline, palette, pen
 from simulator.report.experts_lanes import lanes
 from simulator.report.experts_page import FILES, RANKS
@@ -29,7 +30,7 @@ from simulator.report.experts_sets import plates, sheet
 from simulator.report.page import render_page, write_report
 from simulator.report.placement import text_width
 from simulator.report.table import render
-from simulator.result import ExpertPhase, ExpertUse, Loss, Result, Span
+from simulator.result import Result
 
 WIDE, NARROW = 960.0, 336.0
 CASES = ("zipf", "one", "balanced", "wide", "domains", "drops", "few", "empty", "crowded")
