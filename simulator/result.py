@@ -157,6 +157,10 @@ class RunProvenance:
     command: str = ""
     """The command line that gives this answer again."""
 
+    def source_of(self, path: str) -> str:
+        """The source of the number of that path; empty where none is behind the answer."""
+        return next((number.source for number in self.numbers if number.path == path), "")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from simulator.cli.progress import searching
 from simulator.cli.sheet import put
-from simulator.costs.money import hourly
+from simulator.costs.money import basis, hourly
 from simulator.report import numbers, palette
 from simulator.runs.plan_search import ORDERS, By, PlanSearch, RankedPlan
 from simulator.runs.plan_space import VARIED, Space
@@ -176,6 +176,10 @@ def _notes(found: PlanSearch, top: int) -> Iterator[str]:
     ]
     if unpriced:
         yield f"no cost for {', '.join(unpriced)}: no price is known (--set price.rent=...)"
+    for base in found.bases:
+        price = base.hardware.price
+        if price is not None and price.rent is None and price.purchase is not None:
+            yield f"cost of {base.hardware.name}, assumed: {basis(price)}"
     for name in found.bases[0].ignored:
         yield f"{name} was given, but has no say in a {found.bases[0].phase} run"
     for space in found.spaces:

@@ -28,10 +28,11 @@ class Sheet:
     peak: FlopsPerSecond | None
     bandwidth: BytesPerSecond
     capacity: Bytes
-    rent: DollarsPerHour | None
+    hour: DollarsPerHour | None
+    """What an hour of use costs at the power limit, rented or bought."""
 
 
-SPECS = ("peak", "bandwidth", "capacity", "rent")
+SPECS = ("peak", "bandwidth", "capacity", "hour")
 """Numbers of a sheet that are compared."""
 
 

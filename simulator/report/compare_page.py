@@ -93,5 +93,13 @@ def _tables(found: Comparison) -> list[Table]:
 
 
 def _table(title: str, rows: Rows, note: str = "") -> Table:
-    heads, cells, _ = rows
-    return Table(title=title, head=[(head, "") for head in heads], rows=cells, foot=[], note=note)
+    heads, cells, sides = rows
+    words = tuple(place for place, side in enumerate(sides) if side == "l")
+    return Table(
+        title=title,
+        head=[(head, "") for head in heads],
+        rows=cells,
+        foot=[],
+        note=note,
+        words=words,
+    )

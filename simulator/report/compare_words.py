@@ -14,7 +14,7 @@ NAME = 16
 """Letters of the name of a device in a table."""
 Rows = tuple[tuple[str, ...], list[list[str]], str]
 """Heads, rows, and the side of each column: l or r."""
-_SPEC = {"peak": "FLOP/s", "bandwidth": "bandwidth", "capacity": "capacity", "rent": "rent"}
+_SPEC = {"peak": "FLOP/s", "bandwidth": "bandwidth", "capacity": "capacity", "hour": "$/h"}
 
 
 def heading(found: Comparison) -> str:
@@ -140,10 +140,19 @@ def notes(found: Comparison) -> Iterator[str]:
                     lacking.setdefault(why, []).append(entry.hardware)
         for why, names in lacking.items():
             yield numbers.plain(f"no {what} for {', '.join(names)}: {why}")
+    for entry in found.entries:
+        if how := bought(entry):
+            yield numbers.plain(f"cost of {entry.hardware}, assumed: {how}")
     yield "least: fewest devices that hold it under a legal plan, whatever their time"
     for entry in found.entries:
         if entry.full:
             yield numbers.plain(f"{entry.hardware}: the curve ends, as {entry.full}")
+
+
+def bought(entry: Entry) -> str:
+    """How the cost of a device comes about that is bought and not rented; empty otherwise."""
+    run = entry.result
+    return "" if run is None else run.provenance.source_of("cost")
 
 
 def faster(found: Comparison, entry: Entry) -> str:

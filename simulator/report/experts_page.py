@@ -44,6 +44,8 @@ class Table:
     foot: list[str]
     note: str = ""
     folded: bool = False
+    words: tuple[int, ...] = (0,)
+    """Columns of words, which stand to the left; the others are numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

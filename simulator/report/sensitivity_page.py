@@ -73,6 +73,7 @@ def _numbers(found: Sensitivity) -> Table:
         ],
         rows=rows,
         foot=[],
+        words=(0, 1, 5),
         note=f"Less and more: throughput with {found.step * 100:g} % of each number less and more.",
     )  # fmt: skip
 
@@ -84,4 +85,6 @@ def _left(found: Sensitivity) -> list[Table]:
     if not rows:
         return []
     head = [("path", ""), ("why", "")]
-    return [Table(title="The other numbers", head=head, rows=rows, foot=[], folded=True)]
+    return [
+        Table(title="The other numbers", head=head, rows=rows, foot=[], folded=True, words=(0, 1))
+    ]

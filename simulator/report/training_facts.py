@@ -116,7 +116,7 @@ def cost(result: Result) -> Lines:
         return [("cost", "unknown", ("no price of the device is stated",))] if budget else []
     each = numbers.digits(1e6 * result.cost / result.work)
     details = [f"per million {result.unit}"]
-    bought = next((n.source for n in result.provenance.numbers if n.path == "cost"), "")
+    bought = result.provenance.source_of("cost")
     details += [f"assumed: {bought}"] if bought else []
     if budget and budget.cost is not None:
         details.append(f"${numbers.count(budget.cost)} in all")

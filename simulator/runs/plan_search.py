@@ -29,7 +29,7 @@ from simulator.runs.training import quick_step
 from simulator.specs.plan import Plan
 from simulator.specs.scenario import Scenario
 from simulator.specs.workload import Transformer
-from simulator.units import Bytes, Dollars, Seconds
+from simulator.units import Bytes, Dollars, DollarsPerHour, Seconds
 
 By = Literal["time", "cost", "throughput"]
 ORDERS: tuple[By, ...] = ("time", "cost", "throughput")
@@ -53,7 +53,7 @@ class RankedPlan:
     """Tokens that one ``latency`` yields."""
     exact: bool
     """Simulated as ``command`` does it; else estimated."""
-    rent: Dollars | None
+    hour: DollarsPerHour | None
     """Of one device for an hour."""
     memory: Bytes
     """Of the fullest device."""
@@ -71,7 +71,7 @@ class RankedPlan:
     @property
     def cost(self) -> Dollars | None:
         """Dollars per million tokens, or None where no price is known."""
-        return None if self.rent is None else self.rent / 3600 / self.throughput * 1e6
+        return None if self.hour is None else self.hour / 3600 / self.throughput * 1e6
 
     @property
     def headroom(self) -> Bytes:
@@ -207,7 +207,7 @@ def _ranked(base: Scenario, entry: Fitting, latency: Seconds, held: frozenset[st
         latency=latency,
         work=float(base.batch * yields(base)),
         exact=False,
-        rent=hourly(device.price, None if device.power is None else device.power.peak),
+        hour=hourly(device.price, None if device.power is None else device.power.peak),
         memory=entry.memory.total,
         capacity=entry.memory.capacity,
         bound_by=None,

@@ -21,7 +21,7 @@ from simulator.report.sensitivity import Elasticity, Sensitivity, Side
 from simulator.report.sensitivity_page import write_sensitivity
 from simulator.result import Interval, Result
 
-SHEET = Sheet(dtype="bf16", peak=5e15, bandwidth=23.3e12, capacity=432e9, rent=None)
+SHEET = Sheet(dtype="bf16", peak=5e15, bandwidth=23.3e12, capacity=432e9, hour=None)
 WIDTHS = (960.0, 336.0)
 
 

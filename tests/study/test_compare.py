@@ -68,7 +68,7 @@ def test_data_sheets_stand_beside_what_is_reached(dense: Comparison) -> None:
     new = dense.entries[2]
     assert dense.spec(new, "bandwidth") == pytest.approx(23.3 / 4.8)
     assert dense.spec(new, "peak") == pytest.approx(5033 / 989.4, rel=2e-3)
-    assert dense.spec(new, "rent") is None
+    assert dense.spec(new, "hour") is None
     assert dict(new.unknown)["cost"].startswith("no price is known")
 
 
