@@ -166,3 +166,9 @@ def test_such_intervals_hold_four_ratios_in_five_of_what_no_fit_saw() -> None:
                     held.append(low <= one[0] - other[0] <= high)
     assert len(held) > 3000
     assert 0.7 < np.mean(held) < 0.92
+
+
+def test_a_cost_of_a_purchase_is_told_from_a_rent() -> None:
+    found = compare("llama-3.1-8b", ["h200", "b200"], batch=4, context=512)
+    told = [text for text in notes(found) if text.startswith("cost of")]
+    assert [text.split(",")[0] for text in told] == ["cost of b200"]
