@@ -15,6 +15,7 @@ from simulator import make_scenario, simulate
 from simulator.errors import CapacityError, InputError, SpecError
 from simulator.mapping.placement import memory_use
 from simulator.report.compare import Comparison, Point, front
+from simulator.report.compare_words import notes
 from simulator.study.compare import compare
 
 DECODE: dict[str, Any] = {"phase": "decode", "batch": 32, "context": 4096}
