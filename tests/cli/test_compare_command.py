@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from simulator.cli import main
-
 Tilecast = Callable[[str], tuple[int, str, str]]
 ROOT = Path(__file__).parents[2]
 DECODE = "--phase decode --batch 32 --context 4096"
-
-
-@pytest.fixture
-def tilecast(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Tilecast:
-    def call(command: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tilecast", *shlex.split(command)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return call
 
 
 def test_devices_stand_side_by_side_in_eighty_columns(tilecast: Tilecast) -> None:

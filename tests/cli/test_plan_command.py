@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from collections.abc import Callable
 
 import pytest
 
-from simulator.cli import main
-
 Tilecast = Callable[[str], tuple[int, str, str]]
 DECODE = "plan llama-3.1-70b --on mi300x,h200 --phase decode --context 8192 --batch 64"
-
-
-@pytest.fixture
-def tilecast(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Tilecast:
-    def call(command: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tilecast", *shlex.split(command)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return call
 
 
 def rows(out: str, order: str) -> list[list[str]]:

@@ -3,27 +3,11 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 
 import pytest
 
-from simulator.cli import main
-
 STEP = "run llama-3.1-8b --on h100 --dp 8 --zero 1 --recompute full --sequence 8192"
 STEP = f"{STEP} --global-batch 64"
-
-
-@pytest.fixture
-def tilecast(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    def call(command: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tilecast", *shlex.split(command)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return call
 
 
 def test_the_table_of_a_training_run_says_days_hours_energy_and_money(tilecast) -> None:

@@ -3,8 +3,6 @@ word."""
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator import Result, make_scenario, search_plans, simulate
-from simulator.cli import main
 from simulator.errors import CapacityError, ImpossibleError, SpecError
 from simulator.mapping.legality import MOST_PASSES
 
@@ -21,18 +18,6 @@ Tilecast = Callable[[str], tuple[int, str, str]]
 MODEL = "llama-3.1-8b"
 ROOM = "memory.hbm.capacity=10 TB"
 STEP = {"sequence": 512, "global_batch": 8}
-
-
-@pytest.fixture
-def tilecast(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Tilecast:
-    def call(command: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tilecast", *shlex.split(command)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    return call
 
 
 def train(*overrides: str, model: str = MODEL, device: str = "h100", **plan: Any) -> Result:
