@@ -15,7 +15,16 @@ from typing import Any, Literal
 
 from simulator.errors import BoundsError, Fault, SpecError
 from simulator.expert_use import ExpertUse
-from simulator.units import Bytes, BytesPerSecond, Dollars, Flops, FlopsPerSecond, Joules, Seconds
+from simulator.units import (
+    Bytes,
+    BytesPerSecond,
+    Dollars,
+    Flops,
+    FlopsPerSecond,
+    Joules,
+    Seconds,
+    Watts,
+)
 
 Bound = Literal["compute", "memory", "cache", "link", "latency", "waiting"]
 """What binds: matrix and vector units, device memory, the cache that all units share, links, launch
@@ -169,6 +178,17 @@ class Phase:
     name: str
     latency: Seconds
     tokens: float
+    energy: Joules | None = None
+    cost: Dollars | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyPart:
+    """What of the energy is drawn anyway, or above that while one resource binds."""
+
+    name: str
+    """idle, compute, memory, links, or waiting for launches and for each other."""
+    energy: Joules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,6 +331,8 @@ class Result:
     """Of a training step."""
     energy: Joules | None = None
     """Estimate at the accelerators of all devices; None where their power is not known."""
+    energy_parts: tuple[EnergyPart, ...] = ()
+    """Their ``math.fsum`` is ``energy``."""
     cost: Dollars | None = None
     """Rent, or purchase and electricity, of all devices; None where no price is known."""
     events: int = 0
@@ -364,6 +386,51 @@ class Result:
             return None
         return self.model_bytes / self.latency / self.roof.bandwidth / self.devices
 
+    @property
+    def power(self) -> Watts | None:
+        """Mean draw of one device; None where its power is not known or nothing takes time."""
+        if self.energy is None or self.latency <= 0:
+            return None
+        return self.energy / self.latency / self.devices
+
+    @property
+    def tokens_per_joule(self) -> float | None:
+        """Tokens (or samples) of a joule; None where energy is not known or none is drawn."""
+        return self.work / self.energy if self.energy else None
+
+    @property
+    def cost_per_million(self) -> dict[str, float | None]:
+        """Dollars of a million tokens (or samples): of those read, of those written, and of all.
+
+        A ``generate`` run spends its prefill on the tokens read and its decode steps on all that
+        are written; times their tokens the first two add up to the cost. Prefill writes nothing
+        and decode reads nothing; training has a total alone. None where no price is known, or
+        nothing takes time.
+        """
+        per: dict[str, float | None] = dict.fromkeys(("input", "output", "total"))
+        if self.cost is None or self.latency <= 0 or self.work <= 0:
+            return per
+        each = 1e6 * self.cost / self.work
+        if self.phase != "generate":
+            side = {"prefill": "input", "decode": "output"}.get(self.phase, "total")
+            return per | {side: each, "total": each}
+        read, written = (float(self.batch * (count or 0)) for count in (self.input, self.output))
+        costs = {phase.name: phase.cost for phase in self.phases}
+        for name, phase, count in (("input", "prefill", read), ("output", "decode", written)):
+            spent = costs.get(phase)
+            if spent is not None and count:
+                per[name] = 1e6 * spent / count
+        return per | {"total": 1e6 * self.cost / (read + written)}
+
+    @property
+    def unknown(self) -> dict[str, str]:
+        """Why energy or cost are None, where they are."""
+        why = {
+            "energy": (self.energy, "the device states no power (--set power.peak=...)"),
+            "cost": (self.cost, "no price of the device is stated (--set price.rent=...)"),
+        }
+        return {name: reason for name, (value, reason) in why.items() if value is None}
+
     def to_dict(self) -> dict[str, Any]:
         """Fields and derived rates in base units; absent is None, never NaN or infinity."""
         data = asdict(self)
@@ -383,6 +450,10 @@ class Result:
             "mfu": self.mfu,
             "hfu": self.hfu,
             "mbu": self.mbu,
+            "power": self.power,
+            "tokens_per_joule": self.tokens_per_joule,
+            "cost_per_million": self.cost_per_million,
+            "unknown": self.unknown,
         }
         clean = _finite(data)
         assert isinstance(clean, dict)

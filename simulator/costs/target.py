@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 
+from simulator.costs.energy import clock_share
 from simulator.costs.hbm import channel_rate, share, timing
 from simulator.errors import Fault, SpecError
 from simulator.specs.frozen import FrozenMap
 from simulator.specs.hardware import Accelerator, MemoryLevel
 from simulator.specs.precision import FORMATS, number_format
 from simulator.specs.stack import Stack
-from simulator.units import Bytes, BytesPerSecond, FlopsPerSecond
+from simulator.units import Bytes, BytesPerSecond, FlopsPerSecond, Hertz
 
 CACHE_PORT = 64.0
 """Bytes per clock and unit out of the shared cache where the device states no bandwidth: the port
@@ -50,6 +51,12 @@ class Target:
     def units(self) -> int:
         """Compute units of the package."""
         return self.accelerator.compute.units
+
+    @property
+    def held_clock(self) -> Hertz:
+        """The clock under matrix load: as measured, else of the data sheet; lower under a cap."""
+        compute = self.accelerator.compute
+        return (compute.held_clock or compute.clock) * clock_share(self.accelerator.power)
 
     @property
     def peak_bandwidth(self) -> BytesPerSecond:
@@ -140,11 +147,9 @@ class Target:
         The library's entry for an operand's own format (fp8_block, nvfp4) goes before the one for
         the rate that multiplies it.
         """
-        compute = self.accelerator.compute
-        clock = compute.held_clock or compute.clock
         own = [entry for entry in operands if (FORMATS[entry].compute or entry) == name]
         entry = next((entry for entry in (*own, name) if entry in library), "default")
-        return compute.matrix[name] * clock * library[entry]
+        return self.accelerator.compute.matrix[name] * self.held_clock * library[entry]
 
     def matrix_peak(self, name: str) -> FlopsPerSecond:
         """FLOP/s of one unit in ``name`` at the data-sheet clock."""

@@ -98,24 +98,49 @@ def energy(result: Result) -> Lines:
     """Joules of each token, watts of each device, and all of the run that was asked for."""
     budget = result.training.budget if result.training else None
     if result.energy is None or result.work <= 0:
-        return [("energy", "unknown", ("the device states no power",))] if budget else []
+        return [("energy", "unknown", (result.unknown.get("energy", "nothing is done"),))]
     each = numbers.quantity(result.energy / result.work, "J")
     details = [f"per {result.unit.removesuffix('s')}, estimated at the accelerators"]
-    if result.latency > 0:
-        drawn = numbers.quantity(result.energy / result.latency / result.devices, "W")
-        details.append(f"{drawn} each")
+    if result.power is not None:
+        details.append(f"{numbers.quantity(result.power, 'W')} each{_by_phase(result)}")
+    parts = [part for part in result.energy_parts if part.energy > 0]
+    if parts and result.energy > 0:
+        shares = numbers.shares([part.energy for part in parts], result.energy)
+        named = (
+            f"{part.name}{numbers.NO_BREAK}{share.strip()}{numbers.NO_BREAK}%"
+            for part, share in zip(parts, shares, strict=True)
+        )
+        details.append(", ".join(named))
     if budget and budget.energy is not None:
         details.append(f"{numbers.quantity(budget.energy / 3600, 'Wh')} in all")
     return [("energy", each, tuple(details))]
 
 
+def _by_phase(result: Result) -> str:
+    """Watts of each device in each phase, where there are several."""
+    drawn = [
+        f"{numbers.plain(part.name)} {numbers.quantity(watts, 'W')}"
+        for part in result.phases
+        if part.energy is not None and part.latency > 0
+        for watts in (part.energy / part.latency / result.devices,)
+    ]
+    return f" ({', '.join(drawn)})" if len(drawn) > 1 else ""
+
+
 def cost(result: Result) -> Lines:
-    """Dollars of a million tokens, and of the run that was asked for."""
+    """Dollars of a million tokens, read and written, and of the run that was asked for."""
     budget = result.training.budget if result.training else None
     if result.cost is None or result.work <= 0:
-        return [("cost", "unknown", ("no price of the device is stated",))] if budget else []
+        return [("cost", "unknown", (result.unknown.get("cost", "nothing is done"),))]
     each = numbers.digits(1e6 * result.cost / result.work)
-    details = [f"per million {result.unit}"]
+    several = len(result.phases) > 1
+    details = [f"per million {'output tokens, all told' if several else result.unit}"]
+    if several:
+        sides = ((name, value) for name, value in result.cost_per_million.items() if value)
+        details.append(", ".join(f"{name} ${numbers.digits(value)}" for name, value in sides))
+    if result.latency > 0:
+        hour = numbers.digits(result.cost / result.latency / result.devices * 3600)
+        details.append(f"${hour} an hour and device")
     bought = result.provenance.source_of("cost")
     details += [f"assumed: {bought}"] if bought else []
     if budget and budget.cost is not None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from simulator.costs.energy import run_energy
-from simulator.costs.money import run_cost
+from simulator.costs.energy import draw
 from simulator.costs.target import Target
 from simulator.engine.execute import Memo
 from simulator.mapping.legality import plan_notes
@@ -42,6 +41,7 @@ from simulator.runs.line import Line
 from simulator.runs.passes import Pass, one_device
 from simulator.runs.prices import Prices
 from simulator.runs.provenance import numbers_behind, weakest
+from simulator.runs.spent import Spent, spent, together
 from simulator.runs.training import training_pass
 from simulator.runs.training_unet import unet_training_pass
 from simulator.runs.without_effect import without_effect
@@ -94,10 +94,8 @@ def run_inference(
         filter(None, (entry.known for entry in priced)),
         tiled=any(entry.known is None and entry.plan is not None for entry in priced),
     )
-    energy = run_energy(
-        scenario.hardware.power, breakdown(ops, latency), latency, scenario.plan.devices
-    )
-    draw = energy / latency / scenario.plan.devices if energy and latency else None
+    by_phase = _spent(scenario, passes, ops, target)
+    whole = together(list(by_phase.values()))
     image = not isinstance(scenario.model, Transformer)
     return Result(
         workload=scenario.model.name,
@@ -130,7 +128,7 @@ def run_inference(
         ),
         model_flops=sum(weight * demand.flops for weight, demand in demands),
         model_bytes=sum(weight * (demand.weights + demand.kv_read) for weight, demand in demands),
-        phases=_phases(passes, scenario),
+        phases=_phases(passes, scenario, by_phase),
         stream=tuple(one.stream for one in passes if one.training is None),
         experts=tuple(
             {one.phase: one.experts for one in passes if one.experts is not None}.values()
@@ -138,8 +136,9 @@ def run_inference(
         training=next((one.training for one in passes if one.training is not None), None),
         devices=scenario.plan.devices,
         hardware_flops=sum(one.weight * (one.hardware_flops or 0.0) for one in passes) or None,
-        energy=energy,
-        cost=run_cost(scenario.hardware.price, draw, latency, scenario.plan.devices),
+        energy=whole.energy,
+        energy_parts=whole.parts,
+        cost=whole.cost,
         events=sum(one.events for one in passes),
         warnings=(*_warnings(scenario), *without_effect(scenario, behind, prices)),
         provenance=RunProvenance(
@@ -348,7 +347,22 @@ def _stored_format(model: Model) -> str:
     return max(sorted(sizes), key=lambda name: sizes[name])
 
 
-def _phases(passes: list[Pass], scenario: Scenario) -> tuple[Phase, ...]:
+def _spent(
+    scenario: Scenario, passes: list[Pass], ops: tuple[OpUse, ...], target: Target
+) -> dict[str, Spent]:
+    """Energy and money of each phase; ``ops`` are those of all of them."""
+    found: dict[str, Spent] = {}
+    names = list(dict.fromkeys(one.phase for one in passes))
+    for name in names:
+        some = [one for one in passes if one.phase == name]
+        own = ops if len(names) == 1 else tuple(_gather(some, target))
+        found[name] = spent(scenario, own, sum(one.weight * one.latency for one in some))
+    return found
+
+
+def _phases(
+    passes: list[Pass], scenario: Scenario, by_phase: Mapping[str, Spent]
+) -> tuple[Phase, ...]:
     if scenario.phase != "generate":
         return ()
     totals: dict[str, Seconds] = {}
@@ -357,7 +371,14 @@ def _phases(passes: list[Pass], scenario: Scenario) -> tuple[Phase, ...]:
     tokens = {"prefill": float(scenario.batch * (scenario.input or 0))}
     tokens["decode"] = float(scenario.batch * ((scenario.output or 1) - 1))
     return tuple(
-        Phase(name=name, latency=time, tokens=tokens[name]) for name, time in totals.items()
+        Phase(
+            name=name,
+            latency=time,
+            tokens=tokens[name],
+            energy=by_phase[name].energy,
+            cost=by_phase[name].cost,
+        )
+        for name, time in totals.items()
     )
 
 
@@ -374,6 +395,12 @@ def _warnings(scenario: Scenario) -> Iterator[str]:
         yield (
             f"{hardware.name} is {kind.get(hardware.status, 'announced, not shipping')}; "
             "its numbers are not a vendor's data sheet"
+        )
+    power = hardware.power
+    if power is not None and power.limit < (moving := draw(replace(power, cap=None), "memory")):
+        yield (
+            f"a cap of {power.limit:.4g} W is below the {moving:.4g} W that work bound by memory "
+            "draws; how much slower that gets is not modelled"
         )
     if model.basis == "assumed":
         yield f"{model.name} is an assumed architecture; nobody published it"

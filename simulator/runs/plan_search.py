@@ -207,7 +207,7 @@ def _ranked(base: Scenario, entry: Fitting, latency: Seconds, held: frozenset[st
         latency=latency,
         work=float(base.batch * yields(base)),
         exact=False,
-        hour=hourly(device.price, None if device.power is None else device.power.peak),
+        hour=hourly(device.price, None if device.power is None else device.power.limit),
         memory=entry.memory.total,
         capacity=entry.memory.capacity,
         bound_by=None,

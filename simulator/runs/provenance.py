@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 
-from simulator.costs.energy import BASIS
+from simulator.costs.energy import BASIS, CAP_BASIS
 from simulator.costs.exchange import links_of
 from simulator.costs.money import basis
 from simulator.costs.target import Target
@@ -37,6 +37,7 @@ def numbers_behind(
         "compute.dies",
         "power.peak",
         "power.idle",
+        *(("power.cap",) if hardware.power is not None and hardware.power.capped else ()),
         *(f"price.{entry.name}" for entry in fields(Price)),
     ]
     efficiency = stack.matmul.efficiency
@@ -87,6 +88,8 @@ def numbers_behind(
     ]
     numbers += sorted({_fit_behind(known) for known in fitted}, key=lambda basis: basis.path)
     if hardware.power is not None:
+        if hardware.power.capped:
+            numbers.append(Basis(path="clock under the cap", source=CAP_BASIS, basis="estimated"))
         numbers.append(Basis(path="energy", source=BASIS, basis="estimated"))
     price = hardware.price
     if price is not None and price.rent is None and price.purchase is not None:

@@ -180,12 +180,34 @@ class Link:
     """Links of one device of a mesh or ring that are down."""
 
 
+IDLE = 0.12
+"""Idle draw over the limit, of a device that states none: 80 of 700 W of an H200."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Power:
+class Power(Checked):
     """Power of the package."""
 
     peak: Watts
+    """The board's own limit."""
     idle: Watts | None = None
+    cap: Watts | None = None
+    """A limit that its user sets below the board's own; at or above it, it has no effect."""
+
+    @property
+    def floor(self) -> Watts:
+        """Idle draw, as stated or else as assumed; never above the limit."""
+        return IDLE * self.peak if self.idle is None else min(self.idle, self.peak)
+
+    @property
+    def capped(self) -> bool:
+        """Whether a cap is below the board's own limit."""
+        return self.cap is not None and self.cap < self.peak
+
+    @property
+    def limit(self) -> Watts:
+        """The board's own limit, or a cap below it."""
+        return self.peak if self.cap is None else min(self.cap, self.peak)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,11 @@ once. Knows the specs. Never touches files. Importing it puts the rules in force
 from __future__ import annotations
 
 from simulator.specs.fields import Broken, Values, rule
-from simulator.specs.hardware import DRAM, Accelerator, Compute, MemoryLevel
+from simulator.specs.hardware import DRAM, Accelerator, Compute, MemoryLevel, Power
 from simulator.specs.routing import routing_faults
 from simulator.specs.stack import AttentionLibrary, MatmulLibrary
 from simulator.specs.workload import Attention, MoE, Router, Transformer, UNet
-from simulator.units import HERTZ, show
+from simulator.units import HERTZ, WATTS, show
 
 MOST_LAYERS = 4096
 """More than any model has, few enough to walk."""
@@ -40,6 +40,17 @@ def _clocks_are_ordered(values: Values) -> Broken:
     if held and top and held > top:
         found = f"{show(held, HERTZ)} is above the highest clock, {show(top, HERTZ)}"
         yield "held_clock", found, "state the clock held under load, or max_clock"
+
+
+@rule(Power)
+def _a_cap_leaves_power_to_work_with(values: Values) -> Broken:
+    peak, cap = values.get("peak"), values.get("cap")
+    if peak and cap and "idle" in values:
+        floor = Power(peak=peak, idle=values["idle"]).floor
+        if cap <= floor:
+            found = f"{show(cap, WATTS)} is not above the idle draw of {show(floor, WATTS)}"
+            fix = f"a cap between that and the limit of {show(peak, WATTS)}"
+            yield "cap", found, fix
 
 
 @rule(MemoryLevel)

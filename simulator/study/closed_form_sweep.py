@@ -168,10 +168,9 @@ class _Priced:
         """FLOP per second of one unit in the format of an operator that is no exchange."""
         plan, target = line.priced.plan, self.target
         assert plan is not None, "an exchange does not compute"
-        clock = target.accelerator.compute.held_clock or target.accelerator.compute.clock
         if line.priced.op.kind == "pointwise":
             return target.vector_rate(plan.format)
-        return target.accelerator.compute.matrix[plan.format] * clock
+        return target.accelerator.compute.matrix[plan.format] * target.held_clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

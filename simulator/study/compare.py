@@ -179,7 +179,7 @@ def _sheet(base: Scenario, result: Result | None) -> Sheet:
         peak=device.peak(dtype),
         bandwidth=device.dram.bandwidth or 0.0,
         capacity=device.dram.capacity,
-        hour=hourly(device.price, None if device.power is None else device.power.peak),
+        hour=hourly(device.price, None if device.power is None else device.power.limit),
     )
 
 

@@ -108,6 +108,9 @@ def _has_say(path: str, base: Scenario, result: Result) -> bool:
     """Whether the run may depend on a number: what it surely does not use is not worth a run."""
     place = path.removeprefix("hardware.")
     silent = SILENT[:-1] if base.phase == "train" else SILENT
+    power = base.hardware.power
+    if place.startswith("power.") and power is not None and power.capped:
+        return True
     if place.startswith(silent) or place.endswith(UNREAD):
         return False
     start, _, rest = place.partition(".")

@@ -12,6 +12,7 @@ from itertools import product
 from math import prod
 from typing import Literal
 
+from simulator.costs.families.library import altered
 from simulator.costs.target import Target
 from simulator.engine.execute import Memo
 from simulator.errors import Fault, InputError, SpecError, UnknownNameError, together
@@ -147,10 +148,9 @@ class Runner:
             if len(self._prices) >= MOST_PRICES:
                 self._prices.clear()
             target = Target(accelerator=device, stack=scenario.stack)
-            changed = any(entry.source == "--set" for entry in device.provenance)
             inner = replace(device, scale_up=None, scale_out=None, host=None, price=None)
             known = tuple(e for e in device.provenance if e.path.split(".")[0] not in OUTER)
-            plain = inner, known, changed, *common
+            plain = inner, known, altered(device), *common
             near = self._prices.get(plain)
             if near is None:
                 prices = self._prices[plain] = Prices(scenario, target, self._memo)

@@ -7,6 +7,7 @@ Never touches files.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import cast
@@ -14,6 +15,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.costs.energy import clock_doubt
 from simulator.costs.families.library import (
     ALONE,
     REFERENCE,
@@ -29,7 +31,7 @@ from simulator.costs.target import Target
 from simulator.result import Bound
 from simulator.specs.fit import Fit
 from simulator.specs.load import load_fit
-from simulator.tables.trust import weakness, widened
+from simulator.tables.trust import NORMAL, weakness, widened
 
 DEFAULT_SPREAD = {"same": (0.8, 1.3), "sibling": (0.75, 1.4), "new": (0.6, 1.7)}
 """Factors of the 80 % interval where a fit states none for the operator."""
@@ -160,11 +162,13 @@ def interval(
     learned residual knows.
 
     Weak numbers of the spec widen it, but for a device that was measured: there the fit took them
-    in, and the interval was read from what was left.
+    in, and the interval was read from what was left. A power cap widens it wherever units bind.
     """
     lower, upper = spread(fit, query.op, far, told=told)
-    if far != "same":
-        lower, upper = widened(lower, upper, weakness(target, bound, query.dtype))
+    off = 0.0 if far == "same" else weakness(target, bound, query.dtype)
+    if bound == "compute":
+        off = math.hypot(off, clock_doubt(target.accelerator.power) / NORMAL)
+    lower, upper = widened(lower, upper, off)
     return min(lower, 1.0), max(upper, 1.0)
 
 

@@ -100,7 +100,7 @@ def _tiles(
     """Seconds of all waves with the fastest tile."""
     batch, m, n, k = shape
     compute = target.accelerator.compute
-    clock = compute.held_clock or compute.clock
+    clock = target.held_clock
     flops = compute.matrix[target.matrix_format(name)] * clock * values["matrix"]
     depth = np.ceil(k / _DEPTH) * _DEPTH
     best = np.full(len(m), np.inf)

@@ -155,7 +155,7 @@ def seconds(query: Query, target: Target, values: Values) -> Terms:
 def _rates(query: Query, target: Target, values: Values) -> _Rates:
     compute = target.accelerator.compute
     clock = compute.clock
-    peak = compute.matrix[target.matrix_format(query.dtype)] * (compute.held_clock or clock)
+    peak = compute.matrix[target.matrix_format(query.dtype)] * target.held_clock
     registers = target.accelerator.level("registers")
     lanes = compute.vector["fp32"] / 2 * clock
     scale = 0.5 + 0.5 * REFERENCE_CLOCK / clock

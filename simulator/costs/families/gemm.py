@@ -172,7 +172,7 @@ class _Rates:
     def of(cls, target: Target, rate: str, values: Values, *, brief: bool) -> _Rates:
         compute = target.accelerator.compute
         clock = compute.clock
-        flops = compute.matrix[target.matrix_format(rate)] * (compute.held_clock or clock)
+        flops = compute.matrix[target.matrix_format(rate)] * target.held_clock
         large = (1 + values["edge"] / _TILES[-1][0]) ** 2  # what the largest tile multiplies in all
         return cls(
             matrix=flops * max(values["matrix"], values["burst"] * large * brief),

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from simulator.costs.families.model import Query, Values
 from simulator.costs.target import Target
 from simulator.specs.fit import Fit, FittedLibrary
+from simulator.specs.hardware import Accelerator
 from simulator.specs.stack import LibraryRule, Stack
 
 REFERENCE = "operator"
@@ -90,7 +91,15 @@ def distance(fit: Fit, library: str, target: Target) -> str:
     """``same``, ``sibling`` or ``new``: how far the device is from those that were measured."""
     known = fit.libraries.get(library) or fit.libraries[UNKNOWN]
     hardware = target.accelerator
-    changed = any(entry.source == "--set" for entry in hardware.provenance)
-    if hardware.name in known.devices and not changed:
+    if hardware.name in known.devices and not altered(hardware):
         return "same"
     return "sibling" if target.stack.generation in known.by_generation else "new"
+
+
+def altered(hardware: Accelerator) -> bool:
+    """Whether a number was set, so that the device is no longer what was measured. Its price has
+    no say in that, nor its power, whose cap has an interval of its own."""
+    return any(
+        entry.source == "--set" and not entry.path.startswith(("power.", "price."))
+        for entry in hardware.provenance
+    )

@@ -138,7 +138,7 @@ def seconds(query: Query, target: Target, values: Values) -> Terms:
 
 def _rates(query: Query, target: Target, values: Values) -> _Rates:
     compute = target.accelerator.compute
-    clock = compute.held_clock or compute.clock
+    clock = target.held_clock
     peak = compute.matrix[target.matrix_format(query.dtype)] * values["matrix"] * clock
     lanes = compute.vector["fp32"] / 2 * clock
     launch = target.stack.launch
