@@ -133,6 +133,18 @@ class MemoryUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RoofLevel:
+    """Bandwidth of what lies nearer to the units than the device memory, or of links."""
+
+    name: str
+    link: bool
+    bandwidth: BytesPerSecond
+    """Of one device; of links per direction."""
+    achieved: BytesPerSecond | None = None
+    """What was measured of it; None where nothing is stated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Roof:
     """Ceilings of one device: matrix rate by number format, and memory bandwidth."""
 
@@ -142,6 +154,8 @@ class Roof:
     """The same at the held clock and with the library's efficiency."""
     bandwidth: BytesPerSecond
     achieved_bandwidth: BytesPerSecond
+    levels: tuple[RoofLevel, ...] = ()
+    """Caches, and links that the run goes over, whose bandwidth is stated; fastest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

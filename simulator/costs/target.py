@@ -107,6 +107,11 @@ class Target:
         total = None if level is None else _device_bandwidth(self.accelerator, level)
         return CACHE_PORT * self.accelerator.compute.clock * self.units if total is None else total
 
+    def level_bandwidth(self, kind: str) -> BytesPerSecond | None:
+        """Bytes per second of all instances of a level; None where the device states none."""
+        level = self.accelerator.level(kind)
+        return None if level is None else _device_bandwidth(self.accelerator, level)
+
     @property
     def fill(self) -> BytesPerSecond:
         """Most bytes per second from the cache into the local memory of one unit."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulator.report import experts_page, numbers, palette, training_page
+from simulator.report import experts_page, numbers, palette, timeline_page, training_page
 from simulator.report.facts import devices, facts, title, trust
 from simulator.report.files import write_files
 from simulator.report.points import points
@@ -22,6 +22,9 @@ from simulator.result import Result
 
 FILES = ("index.html", "result.json", "operators.csv", "roofline.svg", "roofline.png")
 """What every report consists of; the page needs none of the others."""
+
+ADDED = (*experts_page.FILES, *training_page.FILES, *timeline_page.FILES)
+"""What a report has besides where the run has experts, trains or repeats a layer."""
 
 ROWS = 500
 """Operators on the page; all of them are in the CSV."""
@@ -54,8 +57,7 @@ def write_report(result: Result, directory: str | Path) -> list[Path]:
     before anything is written. Raises SpecError where the directory cannot be written, BoundsError
     where an operator is above its roof.
     """
-    stale = {*FILES, *experts_page.FILES, *training_page.FILES}
-    return write_files(_contents(result), directory, stale)
+    return write_files(_contents(result), directory, {*FILES, *ADDED})
 
 
 def render_page(result: Result) -> str:
@@ -111,12 +113,15 @@ def _contents(result: Result) -> dict[str, bytes]:
         "roofline.svg": pen.svg(figure, sheet).encode(),
         "roofline.png": pen.png(figure, sheet),
     }
-    return contents | experts_page.files(result) | training_page.files(result)
+    for part in (experts_page, training_page, timeline_page):
+        contents |= part.files(result)
+    return contents
 
 
 def _sets(result: Result) -> list[tuple[str, str, list[experts_page.Section]]]:
     """Ids, headings and contents of the sections with sets of pictures."""
     found = [
+        ("timeline", "Timeline", timeline_page.sections(result)),
         ("training", "Training step", training_page.sections(result)),
         ("experts", "Experts", experts_page.sections(result)),
     ]

@@ -87,6 +87,11 @@ def caption(result: Result, *, warnings: bool = True) -> str:
     if hidden:
         names = ", ".join(hidden) if len(hidden) <= 3 else numbers.count(len(hidden)) + " operators"
         sentences.append(f"Not drawn, as nothing is moved or no time passes: {names}.")
+    if inner := [numbers.plain(level.name) for level in result.roof.levels]:
+        sentences.append(
+            f"The thin roofs ({', '.join(inner)}) are for the bytes of their own level; operators"
+            " stand at those of the device memory."
+        )
     if len(result.ops) > DRAWN:
         sentences.append(f"The longest {DRAWN} of {numbers.count(len(result.ops))} are drawn.")
     if warnings:

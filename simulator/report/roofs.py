@@ -10,7 +10,10 @@ from simulator.report import legend, numbers, palette
 from simulator.report.picture import TEXT, Axis, Ceiling
 from simulator.report.placement import Line, Spot, text_width
 from simulator.report.ranking import ranked
-from simulator.result import Result
+from simulator.result import Result, RoofLevel
+
+_THIN = 0.9
+"""Weight of what is not the device memory's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +35,23 @@ def build(
     ridges: list[Label] = []
     levels: list[Label] = []
     slopes: list[Label] = []
+    inner: list[Label] = []
     for device, result in enumerate(results):
         front, roof, tops = device == 0, result.roof, peaks(result)
         ink, faint = (palette.INK, palette.INK) if front else (palette.OTHER, palette.FAINT)
         owner = f"{numbers.plain(result.hardware)} " if len(results) > 1 else ""
         held = dict(roof.held)
 
-        def add(line: Line, what: str, dash: str, device: int = device, ink: str = ink) -> None:
-            weight = 1.0 if dash == "dashed" and device == 0 else 1.6
+        def add(
+            line: Line,
+            what: str,
+            dash: str,
+            device: int = device,
+            ink: str = ink,
+            weight: float | None = None,
+        ) -> None:
+            if weight is None:
+                weight = 1.0 if dash == "dashed" and device == 0 else 1.6
             gid = f"roof-{device + 1}-{what}"
             ceilings.append(Ceiling(line=line, dash=dash, colour=ink, weight=weight, gid=gid))
 
@@ -49,6 +61,14 @@ def build(
         add(slope, "memory", solid)
         peak = numbers.quantity(roof.bandwidth, "B/s")
         texts = [f"{owner}memory {peak}", f"{owner}{peak}"]
+        if front:
+            for nearer in roof.levels:
+                if not nearer.link or len(results) == 1:  # grey is the other devices' otherwise
+                    inner += _level_roofs(x, y, nearer, top, add)
+            if over := [one.bandwidth for one in roof.levels if not one.link]:
+                start = max(x.low, top / max(over))
+                line = Line(x.at(start), y.at(top), x.at(top / roof.bandwidth), y.at(top))
+                add(line, "levels", solid, weight=_THIN)
         if front and 0 < roof.achieved_bandwidth < roof.bandwidth:
             reached = max(held.get(_format(name), rate) for name, rate in tops)
             add(_rising(x, y, roof.achieved_bandwidth, reached), "memory-achieved", "dashed")
@@ -70,7 +90,38 @@ def build(
                 ridge = f"ridge {numbers.digits(rate / roof.bandwidth)}"
                 texts = [f"{ridge} FLOP/B", ridge]
                 ridges.append(Label(texts, palette.FAINT, drops[-1], (beside,)))
-    return ceilings, drops, [*ridges, *levels, *slopes]
+    return ceilings, drops, [*ridges, *levels, *slopes, *inner]
+
+
+def _level_roofs(
+    x: Axis, y: Axis, level: RoofLevel, top: float, add: Callable[..., None]
+) -> list[Label]:
+    """A thin roof for the bytes of one level, its achieved one, and its label."""
+    name, line = numbers.plain(level.name), _clipped(x, y, level.bandwidth, top)
+    if line is None:
+        return []
+    gid, ink = name.lower().replace(" ", "-"), palette.OTHER if level.link else palette.INK
+    add(line, f"level-{gid}", "solid", ink=ink, weight=_THIN)
+    peak = numbers.quantity(level.bandwidth, "B/s")
+    texts = [
+        f"{name} {peak}, ridge {numbers.digits(top / level.bandwidth)}",
+        f"{name} {peak}",
+        name,
+    ]
+    if level.achieved is not None and 0 < level.achieved < level.bandwidth:
+        reached = _clipped(x, y, level.achieved, top)
+        if reached is not None:
+            add(reached, f"level-{gid}-achieved", "dashed", ink=ink, weight=_THIN)
+            texts.insert(0, f"{texts[1]}, achieved {numbers.quantity(level.achieved, 'B/s')}")
+    return [Label(texts, palette.FAINT, line, (along,))]
+
+
+def _clipped(x: Axis, y: Axis, bandwidth: float, top: float) -> Line | None:
+    """A rising roof inside the frame, or None where none of it is."""
+    low, high = max(x.low, y.low / bandwidth), min(x.high, top / bandwidth)
+    if low >= high:
+        return None
+    return Line(x.at(low), y.at(low * bandwidth), x.at(high), y.at(high * bandwidth))
 
 
 def peaks(result: Result) -> list[tuple[str, float]]:

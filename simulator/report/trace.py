@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulator.errors import Fault, InputError, SpecError
+from simulator.report.timeline import uses
 from simulator.result import OpUse, Result, Stream
 from simulator.units import Seconds
 
@@ -82,13 +83,13 @@ def _pass(pen: _Pen, result: Result, stream: Stream) -> None:
         for name in ("compute", "memory", "link")
         if any(getattr(op, name) for op in result.ops)
     }
-    uses = {op.name: op for op in result.ops}
+    known = uses(result, stream)
     now, before = 0.0, dict.fromkeys(counters, -1.0)
     for part in stream.parts:
         for _ in range(part.repeat):
             for name, time in part.steps:
                 now += stream.gap
-                use = uses.get(f"{stream.phase} {name}", uses.get(name))
+                use = known.get(name)
                 pen.slice(lane, name, now, now + time, _details(use))
                 for kind, counter in counters.items():
                     busy = getattr(use, kind) / use.time if use and use.time else 0.0
@@ -132,16 +133,19 @@ class _Pen:
         track = self._track()
         track.process.pid = track.uuid
         track.process.process_name = name
+        track.child_ordering = 3  # EXPLICIT: lanes, then counters, as they are made
         return int(track.uuid)
 
     def track(self, name: str, parent: int) -> int:
         track = self._track()
         track.name, track.parent_uuid = name, parent
+        track.sibling_order_rank = track.uuid
         return int(track.uuid)
 
     def counter(self, name: str, parent: int) -> int:
         track = self._track()
         track.name, track.parent_uuid = name, parent
+        track.sibling_order_rank = track.uuid
         track.counter.unit_name = "%"
         return int(track.uuid)
 

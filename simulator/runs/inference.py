@@ -41,6 +41,7 @@ from simulator.runs.line import Line
 from simulator.runs.passes import Pass, one_device
 from simulator.runs.prices import Prices
 from simulator.runs.provenance import numbers_behind, weakest
+from simulator.runs.roof_levels import roof_levels
 from simulator.runs.spent import Spent, spent, together
 from simulator.runs.training import training_pass
 from simulator.runs.training_unet import unet_training_pass
@@ -125,6 +126,7 @@ def run_inference(
             ),
             bandwidth=target.peak_bandwidth,
             achieved_bandwidth=target.bandwidth,
+            levels=roof_levels(target, scenario.plan.devices),
         ),
         model_flops=sum(weight * demand.flops for weight, demand in demands),
         model_bytes=sum(weight * (demand.weights + demand.kv_read) for weight, demand in demands),

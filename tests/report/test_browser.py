@@ -25,7 +25,7 @@ CHROMIUM = next(
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed to open pages")
 
 PAGES = ("calibrated", "experts", "copies", "hostile", "many", "mixture",
-         "trained")  # fmt: skip
+         "trained", "layered")  # fmt: skip
 WIDTHS = (360, 1280)
 DRAWN = (  # boxes of the upright texts of each SVG that is shown, and of the SVG
     "() => [...document.querySelectorAll('svg')].filter(s => s.getClientRects().length).map(s => {"
@@ -40,6 +40,11 @@ DRAWN = (  # boxes of the upright texts of each SVG that is shown, and of the SV
 @pytest.fixture(scope="module")
 def mixture() -> Result:
     return simulate(load_scenario("mixtral-8x7b decode batch=32 context=512 ep=4 on mi300x"))
+
+
+@pytest.fixture(scope="module")
+def layered() -> Result:
+    return simulate(load_scenario("llama-3.1-8b generate batch=4 input=128 output=8 on h200"))
 
 
 @pytest.fixture(scope="module")

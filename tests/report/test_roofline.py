@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.errors import BoundsError, SpecError
-from simulator.report import pen, roofline
+from simulator.report import palette, pen, roofline
 from simulator.report.picture import Picture
 from simulator.report.placement import Box, text_width
 from simulator.report.ranking import of_roof, ranked
-from simulator.result import Bounds, Result
+from simulator.result import Bounds, Result, RoofLevel
 
 SVG = "{http://www.w3.org/2000/svg}"
 LINK = "{http://www.w3.org/1999/xlink}href"
@@ -134,6 +134,42 @@ def test_the_ridge_is_where_the_roofs_meet(decode: Result) -> None:
     assert math.isclose(sheet.x.value(drop.x0), ridge)
     assert math.isclose(sheet.y.value(drop.y1), peak)
     assert any(words.text == "ridge 215 FLOP/B" for words in sheet.words)
+
+
+def test_levels_meet_the_highest_roof_at_their_own_ridges_and_links_are_grey(
+    decode: Result,
+) -> None:
+    levels = (
+        RoofLevel(name="LDS", link=False, bandwidth=315e12),
+        RoofLevel(name="L2", link=False, bandwidth=54e12, achieved=40e12),
+        RoofLevel(name="ualink", link=True, bandwidth=1.8e12, achieved=1.6e12),
+    )
+    wide = dataclasses.replace(decode, roof=dataclasses.replace(decode.roof, levels=levels))
+    sheet = roofline.picture([wide])
+    peak = dict(decode.roof.compute)["bf16"]
+    roofs = {ceiling.gid.removeprefix("roof-1-level-"): ceiling for ceiling in sheet.ceilings}
+    for level in levels:
+        name = level.name.lower()
+        assert sheet.x.value(roofs[name].line.x1) == pytest.approx(peak / level.bandwidth)
+        assert roofs[name].dash == "solid"
+        assert (roofs[name].colour == palette.OTHER) == level.link
+        if level.achieved is not None:
+            dashed = roofs[f"{name}-achieved"]
+            assert dashed.dash == "dashed"
+            assert sheet.x.value(dashed.line.x1) == pytest.approx(peak / level.achieved)
+    written = {words.text for words in sheet.words}
+    assert f"LDS 315 TB/s, ridge {peak / 315e12:.1f}" in written
+    assert "(LDS, L2, ualink) are for the bytes of their own level" in sheet.caption
+    against = roofline.picture([wide, decode])
+    assert not any("ualink" in ceiling.gid for ceiling in against.ceilings)
+
+
+def test_a_level_that_never_enters_the_frame_is_not_drawn(decode: Result) -> None:
+    slow = RoofLevel(name="ethernet", link=True, bandwidth=1.0)
+    fast = RoofLevel(name="L1", link=False, bandwidth=1e30)
+    roof = dataclasses.replace(decode.roof, levels=(fast, slow))
+    sheet = roofline.picture([dataclasses.replace(decode, roof=roof)])
+    assert not any("ethernet" in ceiling.gid or "l1" in ceiling.gid for ceiling in sheet.ceilings)
 
 
 def test_area_tells_time(decode: Result) -> None:
