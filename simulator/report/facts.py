@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.report import numbers, training_facts
+from simulator.report import numbers, spending, training_facts
 from simulator.result import Result
 
 LATENCY = {
@@ -59,7 +59,7 @@ def facts(result: Result) -> list[Fact]:
     if result.phases:
         parts = (f"{part.name} {numbers.quantity(part.latency, 's')}" for part in result.phases)
         found.append(Fact(label="phases", value=numbers.plain(", ".join(parts))))
-    for lines in (training_facts.energy, training_facts.cost, training_facts.to_train):
+    for lines in (spending.energy, spending.cost, training_facts.to_train):
         found += _facts(lines(result))
     return found
 

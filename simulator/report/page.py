@@ -11,12 +11,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulator.report import experts_page, numbers, palette, timeline_page, training_page
+from simulator.report import bars, experts_page, numbers, timeline_page, training_page
 from simulator.report.facts import devices, facts, title, trust
 from simulator.report.files import write_files
 from simulator.report.points import points
-from simulator.report.ranking import lines, of_roof, ranked, times_each
+from simulator.report.ranking import of_roof, ranked, times_each
 from simulator.report.roofline import NARROW, WIDE, caption, finding, picture
+from simulator.report.spending import prices
 from simulator.report.template import render
 from simulator.result import Result
 
@@ -28,18 +29,6 @@ ADDED = (*experts_page.FILES, *training_page.FILES, *timeline_page.FILES)
 
 ROWS = 500
 """Operators on the page; all of them are in the CSV."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """One piece of a bar: its name and value in words, its length, and its colour's variable."""
-
-    name: str
-    value: str
-    share: str
-    length: str
-    colour: str
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +69,13 @@ def render_page(result: Result) -> str:
         warnings=[numbers.plain(text) for text in result.warnings],
         finding=finding(result),
         caption=caption(result, warnings=False),
-        resources=_resources(result),
-        operators=_operators(result),
-        memory=_memory(result),
-        capacity=_capacity(result),
+        resources=bars.resources(result),
+        operators=bars.operators(result),
+        memory=bars.memory(result),
+        capacity=bars.capacity(result),
+        energy=bars.energy(result),
+        prices=prices(result),
+        one=("output " if result.phase == "generate" else "") + result.unit.removesuffix("s"),
         sets=_sets(result),
         head=_head(result),
         rows=_rows(result),
@@ -146,85 +138,6 @@ def _missing(result: Result) -> list[str]:
     """Questions that this run leaves open."""
     answers = {"interval": result.interval, "energy": result.energy, "cost": result.cost}
     return [name for name, answer in answers.items() if answer is None]
-
-
-def _resources(result: Result) -> list[Piece]:
-    seconds = result.breakdown
-    times = list(seconds.values())
-    whole = max(result.latency, math.fsum(times))
-    unit, cells = numbers.column(times, "s")
-    return [
-        Piece(
-            name=bound,
-            value=f"{cell} {unit}",
-            share=share,
-            length=numbers.length(time / whole if whole else 0.0),
-            colour=bound,
-        )
-        for (bound, time), cell, share in zip(
-            seconds.items(), cells, numbers.shares(times, whole), strict=True
-        )
-    ]
-
-
-def _operators(result: Result) -> list[Piece]:
-    """The bars under the stacked one, longest first, on one scale."""
-    entries = lines(result)
-    unit, cells = numbers.column([entry.total for entry in entries], "s")
-    longest = max((entry.total for entry in entries), default=0.0)
-    return [
-        Piece(
-            name=entry.name,
-            value=f"{cell} {unit}",
-            share=entry.share,
-            length=numbers.length(entry.total / longest if longest else 0.0),
-            colour=entry.bound,
-        )
-        for entry, cell in zip(entries, cells, strict=True)
-    ]
-
-
-def _memory(result: Result) -> list[Piece]:
-    """What fills the memory, largest first, then what is free."""
-    memory = result.memory
-    parts = sorted((part for part in memory.parts if part.bytes > 0), key=lambda part: -part.bytes)
-    free = max(0.0, memory.capacity - memory.total)
-    sizes = [part.bytes for part in parts] + [free]
-    whole = max(memory.capacity, memory.total)
-    unit, cells = numbers.column(sizes, "B")
-    shares = numbers.shares(sizes, whole)
-    pieces = [
-        Piece(
-            name=numbers.plain(part.name),
-            value=f"{cell} {unit}",
-            share=share,
-            length=numbers.length(part.bytes / whole),
-            colour=f"series-{place % len(palette.SERIES) + 1}",
-            note=numbers.plain(part.formula),
-        )
-        for place, (part, cell, share) in enumerate(zip(parts, cells, shares, strict=False))
-    ]
-    if free > 0:
-        length = numbers.length(free / whole)
-        free_value = f"{cells[-1]} {unit}"
-        pieces.append(
-            Piece(name="free", value=free_value, share=shares[-1], length=length, colour="free")
-        )
-    return pieces
-
-
-def _capacity(result: Result) -> dict[str, str]:
-    """The capacity line, and in words whether the run fits under it."""
-    memory = result.memory
-    whole = max(memory.capacity, memory.total)
-    spare = memory.capacity - memory.total
-    return {
-        "place": numbers.length(memory.capacity / whole),
-        "text": numbers.quantity(memory.capacity, "B"),
-        "total": numbers.quantity(memory.total, "B"),
-        "over": numbers.quantity(-spare, "B") if spare < 0 else "",
-        "over_length": numbers.length(max(0.0, -spare) / whole),
-    }
 
 
 def _head(result: Result) -> list[tuple[str, str, bool]]:

@@ -1,7 +1,7 @@
 """One layer in stream order: when each operator runs, and the gaps in between.
 
-Reads the part of a pass that is repeated most; a pass without one, as where experts make every
-layer another, has no such picture. Pure layout; the pen draws it.
+Reads the part of a pass that is repeated most; where its repetitions differ, as experts make them,
+their mean. Pure layout; the pen draws it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from simulator.report.placement import text_width
 from simulator.result import Bound, OpUse, Result, Stream
 from simulator.units import Seconds
 
+Steps = tuple[tuple[str, Seconds], ...]
+"""Name and duration of each."""
 ROWS = 40
 """Operators of a layer at most; a layer of more has no picture."""
 HEIGHT = 13.0
@@ -43,6 +45,8 @@ class Layer:
     """Mean time before each operator."""
     share: float
     """Of the pass that all repetitions take."""
+    apart: float
+    """How far its repetitions are apart in time, over their mean."""
     steps: tuple[Step, ...]
 
     @property
@@ -63,25 +67,59 @@ def layers(result: Result) -> list[Layer]:
     """The layer of the first pass of each phase; none of a pass that repeats nothing."""
     found: dict[str, Layer] = {}
     for stream in result.stream:
-        parts = [part for part in stream.parts if part.repeat > 1 and 0 < len(part.steps) <= ROWS]
-        if stream.phase in found or not parts or stream.latency <= 0:
+        blocks = [block for block in _blocks(stream) if len(block) > 1]
+        if stream.phase in found or not blocks or stream.latency <= 0:
             continue
-        part = max(parts, key=lambda part: part.repeat * math.fsum(t for _, t in part.steps))
+        block = max(blocks, key=lambda block: math.fsum(time for row in block for _, time in row))
         known, now, steps = uses(result, stream), 0.0, []
-        for name, time in part.steps:
+        for same in zip(*block, strict=True):
+            name, time = same[0][0], math.fsum(time for _, time in same) / len(same)
             now += stream.gap
             use = known.get(name)
             bound: Bound = use.bound_by if use is not None else "waiting"
             steps.append(Step(name=numbers.plain(name), bound=bound, start=now, end=now + time))
             now += time
+        times = [math.fsum(time for _, time in row) for row in block]
         found[stream.phase] = Layer(
             phase=stream.phase,
-            repeat=part.repeat,
+            repeat=len(block),
             gap=stream.gap,
-            share=part.repeat * now / stream.latency,
+            share=len(block) * now / stream.latency,
+            apart=(max(times) - min(times)) / now if now else 0.0,
             steps=tuple(steps),
         )
     return [layer for layer in found.values() if layer.time > 0]
+
+
+def _blocks(stream: Stream) -> list[list[Steps]]:
+    """The pass cut into blocks of operators that follow one another again and again: of each
+    block its repetitions, which have the same names and may differ in times."""
+    found: list[list[Steps]] = []
+    for part in stream.parts:
+        if part.repeat > 1:
+            if len(part.steps) <= ROWS:
+                found.append([part.steps] * part.repeat)
+            continue
+        names, at = [name for name, _ in part.steps], 0
+        while at < len(names):
+            period, many = max(
+                ((size, _repeats(names, at, size)) for size in range(1, ROWS + 1)),
+                key=lambda pair: pair[0] * pair[1] if pair[1] > 1 else 0,
+            )
+            if many == 1:
+                period = 1
+            ends = range(at, at + period * many, period)
+            found.append([part.steps[start : start + period] for start in ends])
+            at += period * many
+    return found
+
+
+def _repeats(names: list[str], at: int, size: int) -> int:
+    """How often in a row the ``size`` names from ``at`` on come."""
+    block, many = names[at : at + size], 1
+    while names[at + many * size : at + (many + 1) * size] == block:
+        many += 1
+    return many
 
 
 def finding(layer: Layer) -> str:
@@ -89,10 +127,14 @@ def finding(layer: Layer) -> str:
     longest = max(layer.steps, key=lambda step: step.end - step.start)
     share = numbers.percent((longest.end - longest.start) / layer.time)
     idle = layer.gap * len(layer.steps)
+    kind, mean = "equal layers", ""
+    if layer.apart > 1e-9:
+        kind = "layers"
+        mean = f" in the mean of all, which are {numbers.percent(layer.apart)} apart at most"
     text = (
-        f"One of {numbers.count(layer.repeat)} equal layers takes"
-        f" {numbers.quantity(layer.time, 's')}; all of them are {numbers.percent(layer.share)} of"
-        f" the pass. {numbers.cut(longest.name, 40)} is {share} of a layer."
+        f"One of {numbers.count(layer.repeat)} {kind} takes {numbers.quantity(layer.time, 's')}"
+        f"{mean}; all of them are {numbers.percent(layer.share)} of the pass."
+        f" {numbers.cut(longest.name, 40)} is {share} of a layer."
     )
     if idle > 0:
         text += (

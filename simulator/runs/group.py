@@ -410,25 +410,29 @@ def lines(group: Group, works: list[Ranks], run: GroupRun) -> tuple[Line, ...]:
     pipelined = group.scenario.plan.schedule == "pipelined"
     cut = [[stages_of(mine) for mine in ranks] for ranks in works]
     lasts = [meetings(ranks) for ranks in works]
-    made: list[Line] = []
-    exchanges: list[Line] = []
+    found: list[Line] = []
+    met: list[int] = []  # which of them are exchanges
     for batch, stage, rank in deciding(run):
         for work in cut[batch][rank][stage]:
             if work.kernel is not None:
                 waited = max(0.0, work.time - work.alone) if pipelined else 0.0
-                made.append(Line(priced=work.priced, count=1, time=work.time - waited))
+                found.append(Line(priced=work.priced, count=1, time=work.time - waited))
                 if waited:
-                    exchanges[-1] = replace(exchanges[-1], time=waited)
+                    found[met[-1]] = replace(found[met[-1]], time=waited)
                 continue
-            op = work.priced.op
-            hidden = pipelined and _dispatch(op)
+            hidden = pipelined and _dispatch(work.priced.op)
             time = 0.0 if hidden else lasts[batch][stage]
-            exchanges.append(Line(priced=work.priced, count=1, time=time))
-    spent = sum(line.time for line in made) + launch.first
+            met.append(len(found))
+            found.append(Line(priced=work.priced, count=1, time=time))
+    apart = frozenset(met)
+    made = [line.time for at, line in enumerate(found) if at not in apart]
+    spent = sum(made) + launch.first
     spent += launch.gap * max(0, len(made) - 1)  # before each kernel but the first
-    left, total = max(0.0, run.latency - spent), sum(line.time for line in exchanges)
+    left, total = max(0.0, run.latency - spent), sum(found[at].time for at in met)
     shown = min(1.0, left / total) if total > 0 else 0.0
-    return (*made, *(replace(line, time=line.time * shown) for line in exchanges))
+    for at in met:
+        found[at] = replace(found[at], time=found[at].time * shown)
+    return tuple(found)
 
 
 def group_pass(phase: str, weight: float, group: Group, works: list[Ranks], run: GroupRun) -> Pass:

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from simulator import load_scenario, simulate
 from simulator.errors import BoundsError, SpecError
-from simulator.report import roofline
+from simulator.report import bars, roofline
 from simulator.report.page import FILES, command, render_page, write_report
 from simulator.report.ranking import lines, ranked
+from simulator.report.spending import prices
 from simulator.report.table import render
 from simulator.result import Bounds, Result
 
@@ -226,3 +228,26 @@ def test_nothing_is_left_where_drawing_fails(
     with pytest.raises(BoundsError):
         write_report(decode, tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_parts_of_the_energy_and_what_tokens_cost_are_on_the_page() -> None:
+    run = simulate(load_scenario("llama-3.1-8b generate batch=4 input=128 output=8 on mi355x"))
+    pieces = bars.energy(run)
+    shares = [float(piece.share) for piece in pieces]
+    assert sum(shares) == pytest.approx(100.0)
+    watts = math.fsum(part.energy for part in run.energy_parts) / run.latency
+    drawn = math.fsum(float(piece.note.split()[0]) for piece in pieces)
+    assert drawn == pytest.approx(watts, rel=5e-3)
+    rows = {name: float(value.removeprefix("$")) for name, value, _ in prices(run)}
+    read, written = 4 * 128, 4 * 8
+    spent = rows["a million tokens, input"] * read + rows["a million tokens, output"] * written
+    assert run.cost is not None
+    assert spent / 1e6 == pytest.approx(run.cost, rel=5e-3)
+    page = render_page(run)
+    assert 'id="energy"' in page
+    assert "a million tokens, total" in page
+
+
+def test_a_device_without_power_and_price_has_no_section_of_them(calibrated: Result) -> None:
+    bare = dataclasses.replace(calibrated, energy=None, energy_parts=(), cost=None)
+    assert 'id="energy"' not in render_page(bare)

@@ -54,8 +54,28 @@ def test_boxes_read_back_from_the_picture_are_the_times(dense: Result, width: fl
 
 def test_a_pass_that_repeats_nothing_has_no_picture_and_no_file(calibrated: Result) -> None:
     assert timeline.layers(calibrated) == []
+
+
+def test_layers_that_differ_are_shown_as_their_mean() -> None:
     moe = simulate(load_scenario("mixtral-8x7b decode batch=32 context=512 ep=4 on mi300x"))
-    assert all(len(layer.steps) <= timeline.ROWS for layer in timeline.layers(moe))
+    (layer,) = timeline.layers(moe)
+    names = [step.name for step in layer.steps]
+    assert layer.repeat == 32
+    assert names.index("moe.dispatch") < names.index("moe.gate_up")
+    use = next(op for op in moe.ops if op.name == "moe.gate_up")
+    step = layer.steps[names.index("moe.gate_up")]
+    assert step.end - step.start == pytest.approx(use.time / 32)
+    assert layer.apart > 0
+    assert "in the mean" in timeline.finding(layer)
+
+
+def test_exchanges_stand_where_the_stream_has_them() -> None:
+    sharded = simulate(load_scenario("llama-3.1-8b decode batch=4 context=512 tp=2 on h200"))
+    (layer,) = timeline.layers(sharded)
+    names = [step.name for step in layer.steps]
+    assert layer.repeat == 32
+    assert names[names.index("attn.out") + 1] == "attn.all_reduce"
+    assert names[names.index("ffn.down") + 1] == "ffn.all_reduce"
 
 
 def test_the_file_has_the_boxes_in_seconds(
