@@ -63,7 +63,8 @@ def test_a_command_does_what_it_is_shown_for(
     for place in ("config.json", "path/to/config.json"):
         (tmp_path / place).write_text(config)
     (tmp_path / "my_chip.yaml").write_text("name: my-chip\nbase: mi455x\n")
-    (tmp_path / "study.yaml").write_text(blocks("yaml")[0])
+    for name, text in zip(("study.yaml", "devices.yaml"), blocks("yaml"), strict=False):
+        (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output

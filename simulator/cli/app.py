@@ -312,11 +312,15 @@ def sweep(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where a run stopped.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Run also a large study.")] = False,
+    screened: Annotated[
+        bool,
+        typer.Option("--screen", help="Answer all in closed form, and run the points none beats."),
+    ] = False,
 ) -> None:
     """Run every point of a study and write a table, row by row."""
     from simulator.cli.sweep import run_sweep
 
-    run_sweep(study, out, workers=workers, dask=dask, resume=resume, yes=yes)
+    run_sweep(study, out, workers=workers, dask=dask, resume=resume, yes=yes, screened=screened)
 
 
 @app.command()

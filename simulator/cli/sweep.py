@@ -6,10 +6,10 @@ import re
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import typer
 
@@ -17,7 +17,7 @@ from simulator.cli.sheet import grid, put
 from simulator.errors import Fault, SpecError
 from simulator.report import numbers
 from simulator.study.journal import Row
-from simulator.study.study_file import PLENTY, Study, read_study
+from simulator.study.study_file import NUMBER, PLENTY, Study, read_study
 from simulator.study.sweep import Told, front, sweep
 
 SHOWN = 10
@@ -32,28 +32,44 @@ def run_sweep(
     dask: str | None,
     resume: bool,
     yes: bool,
+    screened: bool,
 ) -> None:
     """Run the study in ``path`` and print what came of it.
 
     Raises SpecError for a large study that nobody said yes to.
     """
     study = read_study(path)
-    many = len(study.points)
-    if many > PLENTY and not yes:
-        fix = f"up to {PLENTY:,} run without --yes; draw fewer with how: latin_hypercube"
+    many = study.many
+    if many > PLENTY and not (yes or screened):
+        fix = (
+            f"up to {PLENTY:,} run without --yes; draw fewer with how: latin_hypercube, or answer"
+            " numbers of the accelerator in closed form with --screen"
+        )
         raise SpecError([Fault(str(path), None, "vary", f"makes {many:,} points", fix)])
     target = out or path.with_suffix(".csv")
     started = time.monotonic()
     try:
         with _progress(many) as told:
-            rows = sweep(study, target, workers=workers, dask=dask, resume=resume, told=told)
+            rows = sweep(
+                study, target, workers=workers, dask=dask, resume=resume, screened=screened,
+                told=told,
+            )  # fmt: skip
     except KeyboardInterrupt:
         sys.stderr.write(f"\nstopped; go on with --resume: {target}.partial\n")
         raise typer.Exit(130) from None
     if not rows:
         sys.stdout.write(f"nothing to do: {target} is complete\n")
         return
-    _print(study, rows, sys.stdout)
+    sys.stdout.write(f"{study.base.command}\n")
+    if screened:
+        answered = [row for row in rows if row["status"] == "ok"]
+        sys.stdout.write(f"{many:,} points in closed form, {len(rows):,} of them run\n")
+        _table(study, answered, "fastest for the steps up their lists", sys.stdout)
+    else:
+        ok = sum(row["status"] == "ok" for row in rows)
+        sys.stdout.write(f"{ok:,} of {many:,} points have an answer\n")
+        _table(study, front(rows), "fastest at each throughput", sys.stdout)
+    _reasons(rows, sys.stdout)
     passed = time.monotonic() - started
     sys.stderr.write(f"{many:,} points in {numbers.quantity(passed, 's')}: {target}\n")
 
@@ -61,14 +77,26 @@ def run_sweep(
 @contextmanager
 def _progress(many: int) -> Iterator[Told]:
     """A bar with rate and time left on a terminal, a line for each tenth elsewhere."""
+    started, before, tenths = 0.0, -1, 0
+
+    def rate(done: int) -> float:
+        nonlocal before, started
+        if before < 0:  # What an earlier run did is no speed.
+            before, started = done, time.monotonic()
+        return (done - before) / max(time.monotonic() - started, 1e-9)
+
     if not sys.stderr.isatty():
-        tenths = 0
 
         def told(done: int, of: int, bad: int) -> None:
             nonlocal tenths
+            fast = rate(done)
             if 10 * done // of > tenths:
                 tenths = 10 * done // of
-                sys.stderr.write(f"{done:,} of {of:,} points, {bad:,} without an answer\n")
+                line = f"{done:,} of {of:,} points, {bad:,} without an answer"
+                if fast > 0 and done < of:
+                    left = numbers.quantity((of - done) / fast, "s")
+                    line += f"; {numbers.digits(fast)}/s, {left} left"
+                sys.stderr.write(f"{line}\n")
 
         yield told
         return
@@ -84,39 +112,42 @@ def _progress(many: int) -> Iterator[Told]:
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=many, bad=0, rate=0.0)
-        started, before = time.monotonic(), -1
-
-        def shown(done: int, of: int, bad: int) -> None:
-            nonlocal before
-            before = done if before < 0 else before  # What an earlier run did is no speed.
-            rate = (done - before) / (time.monotonic() - started)
-            bar.update(task, completed=done, bad=bad, rate=rate)
-
-        yield shown
+        yield lambda done, of, bad: bar.update(
+            task, completed=done, total=of, bad=bad, rate=rate(done)
+        )
 
 
-def _print(study: Study, rows: Sequence[Row], stream: TextIO) -> None:
-    """The front of latency against throughput, and why some points have no answer."""
-    best = front(rows)
-    answered = sum(row["status"] == "ok" for row in rows)
-    stream.write(f"{study.base.command}\n")
-    stream.write(f"{answered:,} of {len(rows):,} points have an answer\n")
-    if best:
-        shown = best if len(best) <= SHOWN else best[:: -(-len(best) // SHOWN)]
-        unit, times = numbers.column([row["latency"] for row in shown], "s")
-        names = [numbers.cut(path.rpartition(".")[2], 12) for path in study.paths]
-        heads = [*names, unit, "per s", "bound"]
-        cells = [
-            [*(numbers.cut(str(row[path]), 14) for path in study.paths), time,
-             numbers.count(row["throughput"]), row["bound_by"]]
-            for row, time in zip(shown, times, strict=True)
-        ]  # fmt: skip
-        # As many varied columns as 80 columns hold; the others are in the file.
-        while len(heads) > 4 and _wide([heads, *cells]) > 78:
-            heads.pop(0)
-            cells = [row[1:] for row in cells]
-        stream.write(f"\nfastest at each throughput, {len(shown)} of {len(best)}\n")
-        put(stream, grid(heads, cells, "r" * (len(heads) - 1) + "l"))
+def _table(study: Study, best: Sequence[Mapping[str, Any]], title: str, stream: TextIO) -> None:
+    """Some of the best rows."""
+    if not best:
+        return
+    shown = best if len(best) <= SHOWN else best[:: -(-len(best) // SHOWN)]
+    unit, times = numbers.column([row["latency"] for row in shown], "s")
+    names = [numbers.cut(path.rpartition(".")[2], 12) for path in study.paths]
+    heads = [*names, unit, "per s", "bound"]
+    cells = [
+        [*(_short(str(row[path])) for path in study.paths), time,
+         numbers.count(row["throughput"]), row["bound_by"]]
+        for row, time in zip(shown, times, strict=True)
+    ]  # fmt: skip
+    # As many varied columns as 80 columns hold; the others are in the file.
+    while len(heads) > 4 and _wide([heads, *cells]) > 78:
+        heads.pop(0)
+        cells = [row[1:] for row in cells]
+    stream.write(f"\n{title}, {len(shown)} of {len(best)}\n")
+    put(stream, grid(heads, cells, "r" * (len(heads) - 1) + "l"))
+
+
+def _short(value: str) -> str:
+    """A value in 14 letters at most, a fraction with four digits."""
+    number = NUMBER.fullmatch(value)
+    if number is not None and number[1].count(".") == 1:
+        value = f"{float(number[1]):.4g} {number[2]}".strip()
+    return numbers.cut(value, 14)
+
+
+def _reasons(rows: Sequence[Row], stream: TextIO) -> None:
+    """Why some points have no answer, most of a kind first."""
     kinds: dict[str, list[str]] = {}
     for row in rows:
         if row["status"] != "ok":

@@ -12,10 +12,11 @@ Knows YAML and how points are laid out. Never touches costs or results.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,24 +27,52 @@ from simulator.specs import yaml_tree as tree
 from simulator.specs.scenario import Scenario
 from simulator.specs.yaml_read import read_tree
 from simulator.study.change import changed
-from simulator.study.what_if import MOST_POINTS
-from simulator.study.what_if import points as combined
+from simulator.study.what_if import MOST_POINTS, counts_of
 
 HOW = ("grid", "zip", "latin_hypercube")
 PLENTY = 10_000
 """Points beyond which a study is confirmed, as it may take an hour."""
 _KEYS = ("base", "vary", "how", "points", "seed")
 _RANGE = ("from", "to", "steps", "scale")
-_NUMBER = re.compile(r"\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(.*?)\s*")
+NUMBER = re.compile(r"\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(.*?)\s*")
+"""A number and its unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """A base scenario and its points: of each, the value of every path that is varied."""
+    """A base scenario, and values of each path that are taken with every other (``grid``), or the
+    first values together, then the second ones (``zip``)."""
 
     base: Scenario
-    paths: tuple[str, ...]
-    points: tuple[Mapping[str, object], ...]
+    axes: Mapping[str, Sequence[object]]
+    how: Literal["grid", "zip"]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """What is varied."""
+        return tuple(self.axes)
+
+    @property
+    def many(self) -> int:
+        """How many points there are."""
+        counts = [len(values) for values in self.axes.values()]
+        return prod(counts) if self.how == "grid" else counts[0]
+
+    def point(self, index: int) -> Mapping[str, object]:
+        """The value of every path at a point, counted from 0; in a grid the last is fastest."""
+        found: dict[str, object] = {}
+        for path in reversed(self.paths):
+            values = self.axes[path]
+            place = index
+            if self.how == "grid":
+                index, place = divmod(index, len(values))
+            found[path] = values[place]
+        return dict(reversed(found.items()))
+
+    @property
+    def points(self) -> Iterator[Mapping[str, object]]:
+        """All points in order."""
+        return map(self.point, range(self.many))
 
 
 def read_study(path: str | Path) -> Study:
@@ -95,21 +124,19 @@ def make_study(
 
     Raises SpecError for an empty study and for one of more than ``MOST_POINTS``.
     """
+    axes: dict[str, Sequence[object]] = dict(vary)
     if how == "latin_hypercube":
         if not 0 < points <= MOST_POINTS:
             fix = f"a count from 1 to {MOST_POINTS:,}"
             raise SpecError([Fault(path, None, "points", f"found {points}", fix)])
         rng = np.random.default_rng(seed)
-        drawn = []
-        for values in vary.values():
+        for name, values in vary.items():
             share = (rng.permutation(points) + rng.random(points)) / points
-            drawn.append([values[int(part * len(values))] for part in share])
-        rows = [dict(zip(vary, row, strict=True)) for row in zip(*drawn, strict=True)]
-    else:
-        rows = combined(vary, how=how)  # type: ignore[arg-type]
-    if not vary or not rows:
+            axes[name] = [values[int(part * len(values))] for part in share]
+    counts_of(axes, "grid" if how == "grid" else "zip")
+    if not axes:
         raise SpecError([Fault(path, None, "vary", "no points", "name a path and its values")])
-    return Study(base=base, paths=tuple(vary), points=tuple(rows))
+    return Study(base=base, axes=axes, how="grid" if how == "grid" else "zip")
 
 
 def _base(root: tree.Mapping, faults: list[Fault]) -> Scenario | None:
@@ -154,7 +181,7 @@ def _range(path: str, node: tree.Mapping, place: tree.Place, faults: list[Fault]
     for key in node.items:
         if key not in _RANGE:
             faults.append(node.where(key).fault(f"{path}.{key}", "is no key of a range", like))
-    ends = [_NUMBER.fullmatch(node.text(key) or "") for key in ("from", "to")]
+    ends = [NUMBER.fullmatch(node.text(key) or "") for key in ("from", "to")]
     steps, scale = node.text("steps") or "", node.text("scale") or "linear"
     first, last = ends
     if first is None or last is None or not steps.isdecimal() or not 2 <= int(steps) <= MOST_POINTS:
@@ -172,7 +199,7 @@ def _range(path: str, node: tree.Mapping, place: tree.Place, faults: list[Fault]
     spaced = np.linspace if scale == "linear" else np.geomspace
     whole = path.removeprefix("plan.") in COUNTS
     values = (float(value) for value in spaced(low, high, int(steps)))
-    texts = (str(round(v)) if whole else f"{v:.10g} {first[2]}".strip() for v in values)
+    texts = (str(round(v)) if whole else f"{v:.6g} {first[2]}".strip() for v in values)
     yield from dict.fromkeys(texts)
 
 

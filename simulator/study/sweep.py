@@ -25,6 +25,7 @@ from simulator.result import Result
 from simulator.specs.scenario import Scenario
 from simulator.study.change import changed
 from simulator.study.journal import Journal, Row
+from simulator.study.screened import best_of, screen_of, whole_table
 from simulator.study.study_file import Study
 from simulator.study.what_if import Runner
 from simulator.version import __version__
@@ -51,6 +52,7 @@ def sweep(
     workers: int = 1,
     dask: str | None = None,
     resume: bool = False,
+    screened: bool = False,
     told: Told | None = None,
 ) -> list[Row]:
     """Answer every point of ``study`` and write them to ``out``, CSV or parquet.
@@ -60,36 +62,47 @@ def sweep(
     fit``, ``refused``, ``failed``) and the reason. With ``resume`` rows of an earlier run that was
     stopped are kept, and only the others are run. The table is the same however it was made.
 
-    Raises SpecError where the file cannot be written or is of another study, and InputError where
-    no cluster answers.
+    ``screened`` answers a grid over numbers of the accelerator in closed form (``screen``), and
+    runs those points that no other beats (``best_of``): the rows that are returned. The table has
+    all points; those that were not run have status ``screened``, their latency and throughput.
+
+    Raises SpecError where the file cannot be written or is of another study, where another sweep
+    writes it, or where the study cannot be screened, and InputError where no cluster answers.
     """
     if workers < 1:
         raise SpecError([Fault("sweep", None, "workers", f"found {workers}", "1 or more")])
-    with _executor(workers, dask) as executor:
-        journal = Journal(out, mark_of(study), resume=resume)
+    marks = marks_of(study, screened)
+    with _executor(workers, dask) as executor, Journal(out, marks, resume=resume) as journal:
         if journal.whole:
             return []
-        left = deque(
-            (index, point) for index, point in enumerate(study.points) if index not in journal.rows
-        )
-        total = len(study.points)
-
-        def keep(rows: Sequence[Row]) -> None:
-            journal.add(rows)
+        found = screen_of(study) if screened else None
+        asked = range(study.many) if found is None else best_of(found).tolist()
+        left: deque[Point] = deque((at, study.point(at)) for at in asked if at not in journal.rows)
+        bad = sum(row["status"] != "ok" for row in journal.rows.values())
+        for some in _answers(study.base, left, executor):
+            journal.add(some)
+            bad += sum(row["status"] != "ok" for row in some)
             if told is not None:
-                bad = sum(row["status"] != "ok" for row in journal.rows.values())
-                told(len(journal.rows), total, bad)
-
-        for rows in _answers(study.base, left, executor):
-            keep(rows)
-        journal.close()
-    return [journal.rows[index] for index in sorted(journal.rows)]
+                told(len(journal.rows), len(asked), bad)
+        rows = [journal.rows[index] for index in sorted(journal.rows)]
+        journal.close(None if found is None else whole_table(found, rows, METRICS))
+    return rows
 
 
-def mark_of(study: Study) -> str:
-    """What tells this study from any other: base, points and version."""
-    text = repr((__version__, study.base, study.base.command, study.paths, study.points))
-    return hashlib.sha256(text.encode()).hexdigest()
+def marks_of(study: Study, screened: bool = False) -> dict[str, str]:
+    """What tells this study from any other, by name."""
+    base = study.base
+    marks = {
+        "version": __version__,
+        "base": base.command,
+        "numbers behind the base": _digest(base),
+        "values": _digest((tuple(study.axes.items()), study.how)),
+    }
+    return marks | ({"screen": "closed form"} if screened else {"screen": "none"})
+
+
+def _digest(what: object) -> str:
+    return hashlib.sha256(repr(what).encode()).hexdigest()[:32]
 
 
 def answer(base: Scenario, points: Sequence[Point]) -> list[Row]:

@@ -17,8 +17,10 @@ import pytest
 from simulator import load_scenario, simulate
 from simulator.errors import InputError, SpecError
 from simulator.study.change import changed
+from simulator.study.closed_form_sweep import screen
+from simulator.study.journal import Journal
 from simulator.study.study_file import Study, make_study, read_study
-from simulator.study.sweep import METRICS, front, sweep
+from simulator.study.sweep import METRICS, front, marks_of, sweep
 
 LINE = "llama-3.1-8b decode batch=8 context=1024 on h200"
 AXES = {
@@ -73,7 +75,7 @@ def test_a_journal_cut_at_any_byte_is_gone_on_with(
 ) -> None:
     out = tmp_path / "rows.csv"
     journal = tmp_path / "rows.csv.partial"
-    monkeypatch.setattr("simulator.study.journal.Journal.close", lambda self: None)
+    monkeypatch.setattr("simulator.study.journal.Journal.close", lambda *_: None)
     sweep(study(), out)
     monkeypatch.undo()
     written = journal.read_bytes()
@@ -295,7 +297,7 @@ def test_damage_inside_a_journal_is_said_and_nothing_is_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, journal = tmp_path / "rows.csv", tmp_path / "rows.csv.partial"
-    monkeypatch.setattr("simulator.study.journal.Journal.close", lambda self: None)
+    monkeypatch.setattr("simulator.study.journal.Journal.close", lambda *_: None)
     sweep(study(), out)
     monkeypatch.undo()
     lines = journal.read_bytes().splitlines(keepends=True)
@@ -349,3 +351,95 @@ def test_workers_end_with_the_process_that_began_them(tmp_path: Path) -> None:
         time.sleep(0.1)
     assert pids
     assert not left
+
+
+RATES = {
+    "hardware.memory.hbm.bandwidth": ["3 TB/s", "4.8 TB/s", "6 TB/s", "8 TB/s"],
+    "compute.clock": ["1.2 GHz", "1.6 GHz", "1.83 GHz"],
+}
+
+
+def test_a_screened_study_runs_the_points_that_no_other_beats(tmp_path: Path) -> None:
+    base = load_scenario(LINE)
+    rows = sweep(make_study(base, RATES), tmp_path / "rows.csv", screened=True)
+    table = polars.read_csv(tmp_path / "rows.csv").to_dicts()
+    assert [row["index"] for row in table] == list(range(12))
+    screened = screen(base, RATES)
+    goals = [(screened.latency[at], at // 3 + at % 3) for at in range(12)]
+    best = {
+        at
+        for at, (time, up) in enumerate(goals)
+        if not any(t <= time and u <= up and (t, u) != (time, up) for t, u in goals)
+    }
+    assert {row["index"] for row in rows} == best
+    assert 0 < len(best) < 12
+    for row, (alone, up) in zip(table, goals, strict=True):
+        assert row["steps"] == up
+        if row["index"] in best:
+            change = {path: row[path] for path in RATES}
+            assert row["status"] == "ok"
+            assert row["latency"] == simulate(changed(base, change)).latency
+        else:
+            assert row["status"] == "screened"
+            assert row["latency"] == alone
+            assert row["energy"] is None
+
+
+def test_a_screened_study_that_was_stopped_is_gone_on_with(tmp_path: Path) -> None:
+    asked, out = make_study(load_scenario(LINE), RATES), tmp_path / "rows.parquet"
+    sweep(asked, tmp_path / "whole.parquet", screened=True)
+
+    def stop(done: int, of: int, bad: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(asked, out, screened=True, told=stop)
+    assert not out.exists()
+    with pytest.raises(SpecError, match="other screen"):
+        sweep(asked, out, resume=True)
+    sweep(asked, out, screened=True, resume=True)
+    assert out.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("axes", "how", "found"),
+    [
+        ({"batch": ["1", "2"]}, "grid", "is no number of the accelerator"),
+        (RATES, "latin_hypercube", "only a grid is screened"),
+    ],
+)
+def test_what_no_closed_form_answers_is_not_screened(
+    tmp_path: Path, axes: dict[str, list[str]], how: str, found: str
+) -> None:
+    asked = make_study(load_scenario(LINE), axes, how=how, points=4)
+    with pytest.raises(SpecError, match=found):
+        sweep(asked, tmp_path / "rows.csv", screened=True)
+
+
+def test_points_that_memory_cannot_hold_have_no_latency(tmp_path: Path) -> None:
+    axes = {"hardware.memory.hbm.capacity": ["8 GB", "141 GB"], **RATES}
+    sweep(make_study(load_scenario(LINE), axes), tmp_path / "rows.csv", screened=True)
+    table = polars.read_csv(tmp_path / "rows.csv").to_dicts()
+    assert {row["status"] for row in table[:12]} == {"does not fit"}
+    assert all(row["latency"] is None and row["reason"] for row in table[:12])
+    assert {row["status"] for row in table[12:]} == {"screened", "ok"}
+
+
+def test_a_table_is_written_by_one_sweep_at_a_time(tmp_path: Path) -> None:
+    out, asked = tmp_path / "rows.csv", study()
+    with Journal(out, marks_of(asked)) as journal:
+        journal.add([])
+        with pytest.raises(SpecError, match="is being written by another sweep"):
+            sweep(asked, out, resume=True)
+    assert len(sweep(asked, out, resume=True)) == 18
+
+
+def test_what_sets_another_study_apart_is_named(tmp_path: Path) -> None:
+    out, base = tmp_path / "rows.csv", load_scenario(LINE)
+    with Journal(out, marks_of(make_study(base, RATES))):
+        pass
+    other = changed(base, {"batch": 16})
+    with pytest.raises(SpecError, match=r"other base, numbers behind the base$"):
+        sweep(make_study(other, RATES), out, resume=True)
+    with pytest.raises(SpecError, match=r"other values$"):
+        sweep(make_study(base, {"batch": ["1"]}), out, resume=True)
