@@ -125,6 +125,10 @@ def run(
         Path | None,
         typer.Option("--report", metavar="DIR", help="Write a page, roofline and data to DIR."),
     ] = None,
+    sensitive: Annotated[
+        bool,
+        typer.Option("--sensitivity", help="With --report: what each number of the device buys."),
+    ] = False,
     trace: Annotated[
         Path | None,
         typer.Option("--trace", metavar="FILE", help="Write a trace for ui.perfetto.dev."),
@@ -136,10 +140,13 @@ def run(
 
     from simulator.api import make_scenario, simulate
     from simulator.cli.progress import counting
-    from simulator.errors import InputError, together
+    from simulator.errors import Fault, InputError, SpecError, together
     from simulator.study.training_run import token_count, train_for
 
     wrong: list[InputError] = []
+    if sensitive and report is None:
+        fix = "name the directory of the report"
+        wrong.append(SpecError([Fault("run", None, "--sensitivity", "needs --report", fix)]))
     try:
         if train_tokens is not None:
             token_count(train_tokens)
@@ -164,7 +171,12 @@ def run(
     if report is not None:
         from simulator.report.page import write_report
 
-        written = write_report(result, report)
+        found = None
+        if sensitive:
+            from simulator.cli.sensitivity import found_sensitivity
+
+            found = found_sensitivity(scenario)
+        written = write_report(result, report, found)
         sys.stderr.write(f"report: {', '.join(str(path) for path in written)}\n")
     if trace is not None:
         from simulator.report.trace import write_trace

@@ -10,7 +10,7 @@ from simulator.cli.sheet import grid, put
 from simulator.report import numbers
 from simulator.report.facts import devices, title
 from simulator.report.sensitivity import SMALL, Elasticity, Sensitivity, percent, sentence, signed
-from simulator.study.sensitivity import sensitivity
+from simulator.study.sensitivity import STEP, sensitivity
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from simulator.specs.scenario import Scenario
 
 
-def found_sensitivity(base: Scenario, step: float) -> Sensitivity:
+def found_sensitivity(base: Scenario, step: float = STEP) -> Sensitivity:
     """The sensitivity of ``base``, behind a bar."""
     with searching() as told:
         return sensitivity(base, step=step, told=told)

@@ -11,12 +11,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulator.report import bars, experts_page, numbers, timeline_page, training_page
+from simulator.report import (
+    bars,
+    experts_page,
+    numbers,
+    sensitivity_page,
+    timeline_page,
+    training_page,
+)
 from simulator.report.facts import devices, facts, title, trust
 from simulator.report.files import write_files
 from simulator.report.points import points
 from simulator.report.ranking import of_roof, ranked, times_each
 from simulator.report.roofline import NARROW, WIDE, caption, finding, picture
+from simulator.report.sensitivity import Sensitivity, data
 from simulator.report.spending import prices
 from simulator.report.template import render
 from simulator.result import Result
@@ -24,8 +32,11 @@ from simulator.result import Result
 FILES = ("index.html", "result.json", "operators.csv", "roofline.svg", "roofline.png")
 """What every report consists of; the page needs none of the others."""
 
-ADDED = (*experts_page.FILES, *training_page.FILES, *timeline_page.FILES)
-"""What a report has besides where the run has experts, trains or repeats a layer."""
+ADDED = (
+    *experts_page.FILES, *training_page.FILES, *timeline_page.FILES, "sensitivity.csv",
+)  # fmt: skip
+"""What a report has besides where the run has experts, trains or repeats a layer, or where its
+sensitivity was asked for."""
 
 ROWS = 500
 """Operators on the page; all of them are in the CSV."""
@@ -39,17 +50,20 @@ class Cell:
     sort: str = ""
 
 
-def write_report(result: Result, directory: str | Path) -> list[Path]:
-    """Write the report of ``result`` into ``directory``, made if absent; returns the files.
+def write_report(
+    result: Result, directory: str | Path, found: Sensitivity | None = None
+) -> list[Path]:
+    """Write the report of ``result``, with its sensitivity if that was ``found``, into
+    ``directory``, made if absent; returns the files.
 
     Files of an earlier report are replaced or removed, others left alone. Everything is drawn
     before anything is written. Raises SpecError where the directory cannot be written, BoundsError
     where an operator is above its roof.
     """
-    return write_files(_contents(result), directory, {*FILES, *ADDED})
+    return write_files(_contents(result, found), directory, {*FILES, *ADDED})
 
 
-def render_page(result: Result) -> str:
+def render_page(result: Result, found: Sensitivity | None = None) -> str:
     """The page as HTML."""
     wide, wide_marks = _inlined(result, WIDE, "wide")
     narrow, narrow_marks = _inlined(result, NARROW, "narrow")
@@ -76,7 +90,7 @@ def render_page(result: Result) -> str:
         energy=bars.energy(result),
         prices=prices(result),
         one=("output " if result.phase == "generate" else "") + result.unit.removesuffix("s"),
-        sets=_sets(result),
+        sets=_sets(result, found),
         head=_head(result),
         rows=_rows(result),
         count=numbers.count(len(result.ops)),
@@ -84,7 +98,7 @@ def render_page(result: Result) -> str:
         wide=wide,
         narrow=narrow,
         marks=(wide_marks, narrow_marks),
-        command=command(result),
+        commands=[command(result), *([numbers.plain(found.command)] if found else [])],
     )
 
 
@@ -93,13 +107,13 @@ def command(result: Result) -> str:
     return numbers.plain(result.provenance.command)
 
 
-def _contents(result: Result) -> dict[str, bytes]:
+def _contents(result: Result, found: Sensitivity | None) -> dict[str, bytes]:
     from simulator.report import pen
 
     sheet = picture([result])
     figure = pen.draw(sheet)
     contents = {
-        "index.html": render_page(result).encode(),
+        "index.html": render_page(result, found).encode(),
         "result.json": result.to_json().encode(),
         "operators.csv": points([result]).encode(),
         "roofline.svg": pen.svg(figure, sheet).encode(),
@@ -107,17 +121,20 @@ def _contents(result: Result) -> dict[str, bytes]:
     }
     for part in (experts_page, training_page, timeline_page):
         contents |= part.files(result)
-    return contents
+    return contents | ({"sensitivity.csv": data(found).encode()} if found else {})
 
 
-def _sets(result: Result) -> list[tuple[str, str, list[experts_page.Section]]]:
+def _sets(
+    result: Result, found: Sensitivity | None
+) -> list[tuple[str, str, list[experts_page.Section]]]:
     """Ids, headings and contents of the sections with sets of pictures."""
-    found = [
+    sets = [
         ("timeline", "Timeline", timeline_page.sections(result)),
         ("training", "Training step", training_page.sections(result)),
         ("experts", "Experts", experts_page.sections(result)),
+        ("sensitivity", "What would help", [sensitivity_page.section(found)] if found else []),
     ]
-    return [entry for entry in found if entry[2]]
+    return [entry for entry in sets if entry[2]]
 
 
 def _inlined(result: Result, width: float, prefix: str) -> tuple[str, dict[int, str]]:

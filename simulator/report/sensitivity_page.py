@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simulator.report import numbers, sensitivity_picture
-from simulator.report.experts_page import Table
+from simulator.report.experts_page import Plate, Section, Table
 from simulator.report.facts import devices, title, trust
 from simulator.report.sensitivity import Sensitivity, data, finding, kinks, signed
 from simulator.report.study_page import Page, drawing_files, plate, write_page
@@ -23,13 +24,6 @@ def write_sensitivity(found: Sensitivity, directory: str | Path) -> list[Path]:
 
     Raises SpecError where it cannot be written.
     """
-
-    def draw(width: float) -> tuple[Figure, Drawing]:
-        from simulator.report import experts_pen
-
-        drawing = sensitivity_picture.picture(found, width)
-        return experts_pen.draw(drawing), drawing
-
     parts = title(found.result)
     page = Page(
         title=f"Sensitivity of {parts[0]}",
@@ -37,7 +31,7 @@ def write_sensitivity(found: Sensitivity, directory: str | Path) -> list[Path]:
         findings=[finding(found), f"Trust: {trust(found.result)}."],
         warnings=[numbers.plain(text) for text in found.result.warnings],
         notes=[numbers.plain(text) for text in found.notes],
-        plates=[plate("tornado", sensitivity_picture.TITLE, draw)],
+        plates=[_tornado(found)],
         tables=[_numbers(found), *_left(found)],
         commands=[numbers.plain(text) for text in (found.command,) if text],
         data="Data: sensitivity.csv and sensitivity.json, beside this page, in base units.",
@@ -47,9 +41,27 @@ def write_sensitivity(found: Sensitivity, directory: str | Path) -> list[Path]:
             json.dumps(found.to_dict(), indent=1, allow_nan=False) + "\n"
         ).encode(),
         "sensitivity.csv": data(found).encode(),
-        **drawing_files("sensitivity", ", ".join(parts), draw),
+        **drawing_files("sensitivity", ", ".join(parts), partial(_draw, found)),
     }
     return write_page(page, contents, directory)
+
+
+def section(found: Sensitivity) -> Section:
+    """The same inside the page of a run."""
+    setting = " ".join(map(numbers.plain, found.notes))
+    tables = [_numbers(found), *_left(found)]
+    return Section(phase="", setting=setting, plates=[_tornado(found)], tables=tables)
+
+
+def _tornado(found: Sensitivity) -> Plate:
+    return plate("tornado", sensitivity_picture.TITLE, partial(_draw, found))
+
+
+def _draw(found: Sensitivity, width: float) -> tuple[Figure, Drawing]:
+    from simulator.report import experts_pen
+
+    drawing = sensitivity_picture.picture(found, width)
+    return experts_pen.draw(drawing), drawing
 
 
 def _numbers(found: Sensitivity) -> Table:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator import load_scenario, simulate
+from simulator import load_scenario, sensitivity, simulate
 from simulator.errors import BoundsError, SpecError
 from simulator.report import bars, roofline
 from simulator.report.page import FILES, command, render_page, write_report
@@ -251,3 +251,17 @@ def test_the_parts_of_the_energy_and_what_tokens_cost_are_on_the_page() -> None:
 def test_a_device_without_power_and_price_has_no_section_of_them(calibrated: Result) -> None:
     bare = dataclasses.replace(calibrated, energy=None, energy_parts=(), cost=None)
     assert 'id="energy"' not in render_page(bare)
+
+
+def test_what_would_help_is_on_the_page_where_it_was_asked_for(tmp_path: Path) -> None:
+    run = load_scenario("llama-3.1-8b decode batch=4 context=512 on h200")
+    found = sensitivity(run, ["memory.hbm.bandwidth", "compute.clock"])
+    names = {path.name for path in write_report(found.result, tmp_path, found)}
+    page = (tmp_path / "index.html").read_text("utf-8")
+    assert "sensitivity.csv" in names
+    assert 'id="sensitivity"' in page
+    assert all(one.path in page for one in found.entries)
+    assert found.command.replace('"', "&#34;") in page
+    write_report(found.result, tmp_path)
+    assert not (tmp_path / "sensitivity.csv").exists()
+    assert 'id="sensitivity"' not in (tmp_path / "index.html").read_text("utf-8")

@@ -72,6 +72,18 @@ def test_a_prompt_owes_to_the_matrix_rate_what_a_token_owes_to_the_memory() -> N
         assert found.entries[0].elasticity > 0.5
 
 
+def test_a_memory_goes_by_the_start_of_its_kind_as_in_a_change(decode: Sensitivity) -> None:
+    paths = ["memory.hbm.bandwidth", "hardware.memory.hbm.achieved"]
+    found = sensitivity(load_scenario(DECODE), paths)
+    assert {one.path for one in found.entries} == {
+        "hardware.memory.hbm3e.bandwidth", "hardware.memory.hbm3e.achieved",
+    }  # fmt: skip
+    by_path = {one.path: one for one in decode.entries}
+    assert all(one == by_path[one.path] for one in found.entries)
+    with pytest.raises(SpecError, match="no number of the device"):
+        sensitivity(load_scenario(DECODE), ["memory.l.bandwidth"])
+
+
 def test_whole_numbers_are_rounded_or_said_to_stay(decode: Sensitivity) -> None:
     (units,) = (one for one in decode.entries if one.path.endswith("compute.units"))
     assert (units.less.value, units.more.value) == (119.0, 145.0)  # 132, 10 % less and more
