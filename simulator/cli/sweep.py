@@ -40,13 +40,17 @@ def run_sweep(
     """
     study = read_study(path)
     many = study.many
-    if many > PLENTY and not (yes or screened):
-        fix = (
-            f"up to {PLENTY:,} run without --yes; draw fewer with how: latin_hypercube, or answer"
-            " numbers of the accelerator in closed form with --screen"
-        )
-        raise SpecError([Fault(str(path), None, "vary", f"makes {many:,} points", fix)])
+    # A screen prices each value of each axis alone, and runs few points.
+    runs = sum(map(len, study.axes.values())) if screened else many
+    if runs > PLENTY and not yes:
+        found = f"has {runs:,} values" if screened else f"makes {many:,} points"
+        fix = f"up to {PLENTY:,} run without --yes" + (
+            "" if screened else "; draw fewer with how: latin_hypercube, or answer numbers of the "
+            "accelerator in closed form with --screen"
+        )  # fmt: skip
+        raise SpecError([Fault(str(path), None, "vary", found, fix)])
     target = out or path.with_suffix(".csv")
+    whole = resume and target.exists() and not target.with_name(f"{target.name}.partial").exists()
     started = time.monotonic()
     try:
         with _progress(many) as told:
@@ -57,13 +61,14 @@ def run_sweep(
     except KeyboardInterrupt:
         sys.stderr.write(f"\nstopped; go on with --resume: {target}.partial\n")
         raise typer.Exit(130) from None
-    if not rows:
+    if whole:
         sys.stdout.write(f"nothing to do: {target} is complete\n")
-        return
     sys.stdout.write(f"{study.base.command}\n")
     if screened:
         answered = [row for row in rows if row["status"] == "ok"]
         sys.stdout.write(f"{many:,} points in closed form, {len(rows):,} of them run\n")
+        if not rows:
+            sys.stdout.write("no point fits: each needs more than the memory holds\n")
         _table(study, answered, "fastest for the steps up their lists", sys.stdout)
     else:
         ok = sum(row["status"] == "ok" for row in rows)

@@ -90,6 +90,7 @@ def screen(
     """
     counts = counts_of(axes, how, MOST_POINTS)
     _require_stream(base, axes)
+    changed(base, {path: values[0] for path, values in axes.items()})  # No path stands twice.
     plain = changed(base, {"fidelity": "roofline"})
     start = _Priced.of(plain)
     tables, errors = [], []

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from simulator.errors import Fault, SpecError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 try:
     from fcntl import LOCK_EX, LOCK_NB, flock
-except ImportError:  # Windows, which keeps others from replacing a file that is open.
+except ImportError:  # Windows: two sweeps on one table are not kept apart.
     flock = None  # type: ignore[assignment]
 
 Row = dict[str, Any]
@@ -81,10 +81,24 @@ class Journal:
         else:
             frame.write_parquet(draft)
         draft.replace(self.out)
+        if flock is None:
+            self._release()  # There an open file is not removed.
         self.path.unlink()
         self._release()
         self.whole = True
         return self.out
+
+    def table(self, words: Iterable[str]) -> DataFrame:
+        """The finished table, its columns ``words`` as texts; raises SpecError where it is none."""
+        import polars
+
+        texts = dict.fromkeys(words, polars.String)
+        try:
+            if self.out.suffix == ".parquet":
+                return polars.read_parquet(self.out)
+            return polars.read_csv(self.out, schema_overrides=texts, infer_schema_length=None)
+        except (OSError, polars.exceptions.PolarsError):
+            self._refuse("is no table of a study", "name another file, or remove it")
 
     def _open(self, resume: bool) -> None:
         if self.out.exists():
@@ -103,12 +117,21 @@ class Journal:
             except BlockingIOError:
                 self._release()
                 self._refuse("is being written by another sweep", "wait for it", self.path)
-        if not self.path.exists():
-            # Another finished between the two looks at its files.
-            self._release()
-            self.whole = True
-            return
+        mine = self._is_mine()
+        if not mine or (self.out.exists() and not resume):
+            if mine:
+                self.path.unlink()
+            fix = "look at its table, or begin again"
+            self._refuse("was finished by another sweep just now", fix)
         self._read()
+
+    def _is_mine(self) -> bool:
+        """Whether the file that is locked is still the journal: who finishes removes it."""
+        assert self._file is not None, "it was opened"
+        try:
+            return os.path.samestat(os.fstat(self._file.fileno()), self.path.stat())
+        except FileNotFoundError:
+            return False
 
     def _read(self) -> None:
         """Rows of an earlier run; the file is cut after the last whole line."""
@@ -157,7 +180,7 @@ class Journal:
             self._file.close()
             self._file = None
 
-    def _refuse(self, found: str, fix: str, path: Path | None = None) -> None:
+    def _refuse(self, found: str, fix: str, path: Path | None = None) -> NoReturn:
         self._release()
         raise SpecError([Fault(str(path or self.out), None, "", found, fix)])
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import isfinite, prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,9 +32,13 @@ from simulator.study.what_if import MOST_POINTS, counts_of
 HOW = ("grid", "zip", "latin_hypercube")
 PLENTY = 10_000
 """Points beyond which a study is confirmed, as it may take an hour."""
+CHECKED = 1000
+"""Values of a path that are checked before any point runs, from both ends of its list."""
+_FAULTY = 5
+"""Wrong values of a path that are told."""
 _KEYS = ("base", "vary", "how", "points", "seed")
 _RANGE = ("from", "to", "steps", "scale")
-NUMBER = re.compile(r"\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(.*?)\s*")
+NUMBER = re.compile(r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*(.*?)\s*")
 """A number and its unit."""
 
 
@@ -76,7 +80,11 @@ class Study:
 
 
 def read_study(path: str | Path) -> Study:
-    """The study in a file. Raises SpecError with every fault: keys, ranges, paths, units."""
+    """The study in a file. Raises SpecError with every fault: keys, ranges, paths, units.
+
+    Of a path with more than ``CHECKED`` values, those in the middle are not checked: what is wrong
+    with one is said in the rows of its points.
+    """
     faults: list[Fault] = []
     root = read_tree(Path(path), str(path), faults)
     for key in root.items:
@@ -101,12 +109,16 @@ def read_study(path: str | Path) -> Study:
     if how == "latin_hypercube" and not counts.get("points"):
         fix = "how many to draw, like points: 100"
         faults.append(root.place.fault("points", "is missing", fix))
+    study = None
     if base is not None:
+        # Before values are checked, which takes a millisecond each.
+        if not faults:
+            study = make_study(base, axes, how=how, path=str(path), **counts)
         for name, values in axes.items():
             faults += _wrong(base, name, values, root)
-    if faults or base is None:
+    if faults or study is None:
         raise SpecError(faults)
-    return make_study(base, axes, how=how, path=str(path), **counts)
+    return study
 
 
 def make_study(
@@ -133,7 +145,7 @@ def make_study(
         for name, values in vary.items():
             share = (rng.permutation(points) + rng.random(points)) / points
             axes[name] = [values[int(part * len(values))] for part in share]
-    counts_of(axes, "grid" if how == "grid" else "zip")
+    counts_of(axes, "grid" if how == "grid" else "zip", where=path)
     if not axes:
         raise SpecError([Fault(path, None, "vary", "no points", "name a path and its values")])
     return Study(base=base, axes=axes, how="grid" if how == "grid" else "zip")
@@ -178,27 +190,36 @@ def _axes(root: tree.Mapping, faults: list[Fault]) -> Iterator[tuple[str, list[s
 def _range(path: str, node: tree.Mapping, place: tree.Place, faults: list[Fault]) -> Iterator[str]:
     """Values from one end to the other, evenly or by equal ratios."""
     like = "like {from: 5 TB/s, to: 25 TB/s, steps: 9, scale: log}"
+    if node.items and not set(node.items) & set(_RANGE):
+        fix = f"write the whole path, like '{path}.{next(iter(node.items))}: [1, 8]', or a range "
+        faults.append(place.fault(path, "has paths inside", fix + like))
+        return
     for key in node.items:
         if key not in _RANGE:
             faults.append(node.where(key).fault(f"{path}.{key}", "is no key of a range", like))
     ends = [NUMBER.fullmatch(node.text(key) or "") for key in ("from", "to")]
     steps, scale = node.text("steps") or "", node.text("scale") or "linear"
     first, last = ends
-    if first is None or last is None or not steps.isdecimal() or not 2 <= int(steps) <= MOST_POINTS:
-        faults.append(place.fault(path, "needs from, to, and 2 steps or more", like))
+    many = int(steps) if steps.isdecimal() and len(steps) < 9 else 0
+    if first is None or last is None or not 2 <= many <= MOST_POINTS:
+        found = f"needs from, to, and 2 to {MOST_POINTS:,} steps"
+        faults.append(place.fault(path, found, like))
         return
     if first[2] != last[2]:
         found = f"goes from {first[0].strip()} to {last[0].strip()}"
         faults.append(place.fault(path, found, "write both ends in one unit"))
         return
     low, high = float(first[1]), float(last[1])
+    if not isfinite(high - low):
+        faults.append(place.fault(path, "has an end beyond all numbers", like))
+        return
     if scale not in ("linear", "log") or (scale == "log" and min(low, high) <= 0):
         found = f"scale {scale}" + (" through zero" if scale == "log" else "")
         faults.append(place.fault(path, found, "linear, or log between numbers above zero"))
         return
     spaced = np.linspace if scale == "linear" else np.geomspace
     whole = path.removeprefix("plan.") in COUNTS
-    values = (float(value) for value in spaced(low, high, int(steps)))
+    values = (float(value) for value in spaced(low, high, many))
     texts = (str(round(v)) if whole else f"{v:.6g} {first[2]}".strip() for v in values)
     yield from dict.fromkeys(texts)
 
@@ -208,13 +229,23 @@ def _wrong(base: Scenario, path: str, values: list[str], root: tree.Mapping) -> 
     answer of its own."""
     vary = root.items["vary"]
     assert isinstance(vary, tree.Mapping), "it has paths"
-    for value in values:
+    place, wrong = vary.where(path), 0
+    half = CHECKED // 2
+    for value in values if len(values) <= CHECKED else values[:half] + values[-half:]:
+        faults: list[Fault] = []
         try:
             changed(base, {path: value})
         except SpecError as error:
-            for fault in error.faults:
-                if fault.file in ("--set", "change"):
-                    yield vary.where(path).fault(fault.path or path, fault.found, fault.fix)
+            faults += (
+                place.fault(fault.path or path, fault.found, fault.fix)
+                for fault in error.faults
+                if fault.file in ("--set", "change")
+            )
         except InputError as error:
             if "unknown" in str(error):
-                yield vary.where(path).fault(path, str(error))
+                faults.append(place.fault(path, str(error)))
+        wrong += bool(faults)
+        if wrong > _FAULTY:
+            yield place.fault(path, f"has more wrong values than these {_FAULTY}", "see to all")
+            return
+        yield from faults

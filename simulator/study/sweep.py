@@ -60,7 +60,8 @@ def sweep(
     Points are run in this process, in ``workers`` processes, or on the Dask cluster at the address
     ``dask``. A row has its index, the varied values, ``METRICS``, a status (``ok``, ``does not
     fit``, ``refused``, ``failed``) and the reason. With ``resume`` rows of an earlier run that was
-    stopped are kept, and only the others are run. The table is the same however it was made.
+    stopped are kept, and only the others are run; of a table that is complete, the rows are read.
+    The table is the same however it was made.
 
     ``screened`` answers a grid over numbers of the accelerator in closed form (``screen``), and
     runs those points that no other beats (``best_of``): the rows that are returned. The table has
@@ -72,11 +73,11 @@ def sweep(
     if workers < 1:
         raise SpecError([Fault("sweep", None, "workers", f"found {workers}", "1 or more")])
     marks = marks_of(study, screened)
+    found = screen_of(study) if screened else None
+    asked = range(study.many) if found is None else best_of(found).tolist()
     with _executor(workers, dask) as executor, Journal(out, marks, resume=resume) as journal:
         if journal.whole:
-            return []
-        found = screen_of(study) if screened else None
-        asked = range(study.many) if found is None else best_of(found).tolist()
+            return _finished(study, journal, asked, screened)
         left: deque[Point] = deque((at, study.point(at)) for at in asked if at not in journal.rows)
         bad = sum(row["status"] != "ok" for row in journal.rows.values())
         for some in _answers(study.base, left, executor):
@@ -86,6 +87,30 @@ def sweep(
                 told(len(journal.rows), len(asked), bad)
         rows = [journal.rows[index] for index in sorted(journal.rows)]
         journal.close(None if found is None else whole_table(found, rows, METRICS))
+    return rows
+
+
+def _finished(study: Study, journal: Journal, asked: Sequence[int], screened: bool) -> list[Row]:
+    """The rows ``asked`` for of the finished table.
+
+    Raises SpecError where it is of another study: its columns or points differ, or the first one
+    that has an answer has another now.
+    """
+    frame = journal.table([*study.paths, "bound_by", "status", "reason"])
+    columns = ["index", *study.paths, *["steps"] * screened, *METRICS, "status", "reason"]
+    rows: list[Row] = []
+    same = frame.columns == columns and len(frame) == study.many
+    if same:
+        rows = frame[list(asked)].drop("steps", strict=False).to_dicts()
+        told = [{name: row[name] for name in ("index", *study.paths)} for row in rows]
+        same = told == [_named(at, study.point(at)) for at in asked]
+    if same and (first := next((row for row in rows if row["status"] == "ok"), None)):
+        again = _row(study.base, first["index"], study.point(first["index"]))
+        same = again["latency"] == first["latency"]
+    if not same:
+        fix = "name another file, or remove it"
+        found = "is of another study, or of another version"
+        raise SpecError([Fault(str(journal.out), None, "", found, fix)])
     return rows
 
 

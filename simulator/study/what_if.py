@@ -58,15 +58,18 @@ def what_if(
 
 
 def counts_of(
-    changes: Mapping[str, Sequence[object]], how: str = "grid", most: int = MOST_POINTS
+    changes: Mapping[str, Sequence[object]],
+    how: str = "grid",
+    most: int = MOST_POINTS,
+    where: str = "what-if",
 ) -> tuple[int, ...]:
     """How many values each path has; raises InputError where they cannot be combined, or make
-    more than ``most`` points."""
+    more than ``most`` points. ``where`` is what faults name: a file, or what was asked."""
     if how not in HOW:
         raise UnknownNameError("way to combine values", how, HOW)
     fix = "write a list such as ['4 TB/s', '8 TB/s']"
     faults = [
-        Fault("what-if", None, path, f"found {values!r:.40}", fix)
+        Fault(where, None, path, f"found {values!r:.40}", fix)
         for path, values in changes.items()
         if isinstance(values, str | bytes) or not isinstance(values, Sequence) or not values
     ]
@@ -75,10 +78,10 @@ def counts_of(
     counts = tuple(len(values) for values in changes.values())
     if how == "zip" and len(set(counts)) > 1:
         named = ", ".join(f"{path} has {len(values)}" for path, values in changes.items())
-        faults.append(Fault("what-if", None, "", named, "give as many values of each, or a grid"))
+        faults.append(Fault(where, None, "", named, "give as many values of each, or a grid"))
     many = prod(counts) if how == "grid" else max(counts, default=0)
     if many > most:
-        faults.append(Fault("what-if", None, "", f"{many:,} points", f"at most {most:,}"))
+        faults.append(Fault(where, None, "", f"{many:,} points", f"at most {most:,}"))
     if faults:
         raise SpecError(faults)
     return counts

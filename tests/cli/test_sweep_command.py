@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
+
+from simulator.cli.sweep import _progress
+from simulator.study.journal import Journal
 
 Tilecast = Callable[[str], tuple[int, str, str]]
 BASE = "base: llama-3.1-8b decode context=1024 on h200\n"
@@ -31,6 +37,53 @@ def test_a_large_study_wants_a_yes(tmp_path: Path, tilecast: Tilecast) -> None:
     assert code == 2
     assert "--yes" in err
     assert not (tmp_path / "study.csv").exists()
+
+
+def test_a_million_points_and_long_lists_to_screen_want_a_yes(
+    tmp_path: Path, tilecast: Tilecast
+) -> None:
+    path = tmp_path / "study.yaml"
+    axis = "{from: 1, to: 100, steps: 100}"
+    path.write_text(BASE + f"vary:\n  batch: {axis}\n  context: {axis}\n  seed: {axis}\n")
+    code, _, err = tilecast(f"sweep {path}")
+    assert code == 2
+    assert "makes 1,000,000 points" in err
+    assert "--screen" in err
+    path.write_text(
+        BASE + "vary:\n  memory.hbm.bandwidth: {from: 1 TB/s, to: 9 TB/s, steps: 20000}"
+    )
+    code, _, err = tilecast(f"sweep {path} --screen")
+    assert code == 2
+    assert "has 20,000 values" in err
+
+
+def test_a_screen_in_which_nothing_fits_says_so(tmp_path: Path, tilecast: Tilecast) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(BASE + "vary:\n  memory.hbm.capacity: [1 GB, 2 GB]\n")
+    code, out, _ = tilecast(f"sweep {path} --screen")
+    assert code == 0
+    assert "no point fits" in out
+
+
+def test_where_nobody_watches_each_tenth_is_a_line_with_rate_and_time_left(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with _progress(1000) as told:
+        for done in range(1, 1001):
+            told(done, 1000, done // 100)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[0] for line in lines] == [f"{n:,}" for n in range(100, 1001, 100)]
+    assert re.fullmatch(r"500 of 1,000 points, 5 without an answer; \S+/s, \S+ \S+ left", lines[4])
+    assert lines[-1] == "1,000 of 1,000 points, 10 without an answer"
+
+
+def test_a_table_in_use_is_refused(tmp_path: Path, tilecast: Tilecast) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(BASE + "vary:\n  batch: [1, 16]\n")
+    with Journal(tmp_path / "study.csv", {}):
+        code, _, err = tilecast(f"sweep {path} --resume")
+    assert code == 2
+    assert "is being written by another sweep" in err
 
 
 def test_what_was_finished_is_not_written_over(tmp_path: Path, tilecast: Tilecast) -> None:

@@ -117,6 +117,11 @@ def test_chosen_points_are_simulated_at_the_fidelity_of_the_base() -> None:
         ("deepseek-v3 decode batch=64 ep=8 on h200", {HBM: ["5 TB/s"]}, "expert parallelism"),
         ("llama-3.1-8b train on h200", {HBM: ["5 TB/s"]}, "training"),
         ("llama-3.1-8b decode on h200", {HBM: ["5 TB"]}, "5 TB"),
+        (
+            "llama-3.1-8b decode on h200",
+            {HBM: ["5 TB/s"], HBM.removeprefix("hardware."): ["6 TB/s"]},
+            "is set twice",
+        ),
     ],
 )
 def test_what_has_no_closed_form_is_refused(

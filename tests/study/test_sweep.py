@@ -150,10 +150,34 @@ def test_a_cluster_that_loses_a_worker_gives_the_same_table(tmp_path: Path, whol
 
 def test_a_complete_study_is_not_run_again(tmp_path: Path) -> None:
     out = tmp_path / "rows.csv"
-    sweep(study(), out)
+    rows = sweep(study(), out)
     told: list[Any] = []
-    assert sweep(study(), out, resume=True, told=lambda *counts: told.append(counts)) == []
+    assert sweep(study(), out, resume=True, told=lambda *counts: told.append(counts)) == rows
     assert not told
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])
+def test_a_complete_screened_study_gives_the_rows_that_were_run(tmp_path: Path, name: str) -> None:
+    asked, out = make_study(load_scenario(LINE), RATES), tmp_path / name
+    rows = sweep(asked, out, screened=True)
+    assert sweep(asked, out, screened=True, resume=True) == rows
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"batch": 16}, {"hardware.memory.hbm.achieved": 0.5}, {}],
+    ids=["base", "number", "values"],
+)
+def test_a_complete_table_of_another_study_is_refused(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    base, axes = load_scenario(LINE), {"context": ["64", "128"]}
+    sweep(make_study(base, axes), tmp_path / "rows.csv")
+    before = (tmp_path / "rows.csv").read_bytes()
+    other = make_study(changed(base, change), axes if change else {"context": ["64", "256"]})
+    with pytest.raises(SpecError, match="is of another study"):
+        sweep(other, tmp_path / "rows.csv", resume=True)
+    assert (tmp_path / "rows.csv").read_bytes() == before
 
 
 def test_files_of_other_studies_are_left_alone(tmp_path: Path) -> None:
@@ -172,8 +196,9 @@ def test_files_of_other_studies_are_left_alone(tmp_path: Path) -> None:
     assert journal.read_text() == '{"study":"another"}\n'
 
 
-@pytest.mark.parametrize("name", ["absent/rows.csv", "rows.xlsx", "."])
+@pytest.mark.parametrize("name", ["absent/rows.csv", "rows.xlsx", ".", "file/rows.csv"])
 def test_a_place_for_no_table_is_refused_before_anything_runs(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
     with pytest.raises(SpecError):
         sweep(study(), tmp_path / name, told=lambda *counts: pytest.fail("ran"))
 
@@ -262,6 +287,25 @@ def test_a_range_has_both_ends_and_even_steps_or_ratios(ranges: Study) -> None:
         ("base: {line}\nhow: latin_hypercube\nvary:\n  batch: [1]\n", ["points"]),
         ("base: {line}\nhow: zip\nvary:\n  batch: [1, 2]\n  context: [64]\n", ["as many values"]),
         ("base: llama decode on h2\nvary:\n  batch: [1]\n", ["study.yaml:1", "llama"]),
+        ("base: {line}\nvary:\n  batch: {{from: 1.2.3, to: 9, steps: 3}}\n", ["1.2.3"]),
+        (
+            "base: {line}\nvary:\n  compute.clock: {{from: 1 GHz, to: 1e999 GHz, steps: 3}}\n",
+            ["study.yaml:3", "beyond all numbers"],
+        ),
+        ("base: {line}\nvary:\n  batch: {{from: 1, to: nan, steps: 3}}\n", ["needs from"]),
+        ("base: {line}\nvary:\n  batch: {{from: 1, to: 9, steps: {many}}}\n", ["1,048,576"]),
+        ("base: {line}\nvary:\n  memory.hbm.bandwidth: [inf TB/s]\n", ["inf TB/s"]),
+        ("base: {line}\nvary:\n  memory.hbm.achieved: [.nan]\n", [".nan is not finite"]),
+        ("base: {line}\nvary:\n  memory.hbm.bandwidth: [-1 TB/s]\n", ["negative"]),
+        ("base: {line}\nvary:\n  memory:\n    hbm: [1 TB/s]\n", ["study.yaml:3", "whole path"]),
+        ("base: {line}\nvary:\n  batch: [[1, 2], [3]]\n", ["study.yaml:3", "values that are none"]),
+        ("base: {line}\nvary:\n  batch: [{{a: 1}}]\n", ["study.yaml:3", "values that are none"]),
+        ("base: {line}\nvary:\n  batch: [1]\n  batch: [2]\n", ["study.yaml:4", "stands twice"]),
+        (
+            "base: {line}\nvary:\n  batch: {{from: 1, to: 2000, steps: 2000}}\n"
+            "  context: {{from: 1, to: 2000, steps: 2000}}\n",
+            ["study.yaml", "4,000,000 points", "1,048,576"],
+        ),
         ("base: {line}\nvarry:\n  batch: [1]\n", ["did you mean vary"]),
         ("- 1\n", ["mapping"]),
         ("", ["empty"]),
@@ -271,7 +315,7 @@ def test_a_study_that_is_none_is_refused_with_its_line(
     tmp_path: Path, text: str, words: list[str]
 ) -> None:
     with pytest.raises(InputError) as told:
-        read_study(write(tmp_path, text.format(line=LINE)))
+        read_study(write(tmp_path, text.format(line=LINE, many="9" * 5000)))
     for word in words:
         assert word in str(told.value)
 
@@ -281,6 +325,13 @@ def test_every_fault_of_a_study_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as told:
         read_study(write(tmp_path, text))
     assert {fault.line for fault in told.value.faults} == {2, 4, 5}
+
+
+def test_a_range_in_a_wrong_unit_is_not_said_at_each_of_its_steps(tmp_path: Path) -> None:
+    text = f"base: {LINE}\nvary:\n  memory.hbm.bandwidth: {{from: 1 GB, to: 9 GB, steps: 100}}\n"
+    with pytest.raises(SpecError) as told:
+        read_study(write(tmp_path, text))
+    assert 1 < len(told.value.faults) < 10
 
 
 def test_a_base_may_be_written_as_keys(tmp_path: Path) -> None:
@@ -432,6 +483,38 @@ def test_a_table_is_written_by_one_sweep_at_a_time(tmp_path: Path) -> None:
         with pytest.raises(SpecError, match="is being written by another sweep"):
             sweep(asked, out, resume=True)
     assert len(sweep(asked, out, resume=True)) == 18
+
+
+HOLD = """
+import sys, time
+from simulator.study.journal import Journal
+with Journal(sys.argv[1], {"a": "b"}):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_the_table_of_a_sweep_that_was_killed_is_free(tmp_path: Path) -> None:
+    out = tmp_path / "rows.csv"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    child = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(out)], env=environment, stdout=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    with child.stdout as stream:
+        assert stream.readline() == b"held\n"
+        with pytest.raises(SpecError, match="is being written by another sweep"):
+            Journal(out, {"a": "b"}, resume=True)
+        child.kill()
+        child.wait()
+    with Journal(out, {"a": "b"}, resume=True) as journal:
+        assert journal.rows == {}
+
+
+def test_a_refused_screen_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="no number of the accelerator"):
+        sweep(study(), tmp_path / "rows.csv", screened=True)
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_sets_another_study_apart_is_named(tmp_path: Path) -> None:
