@@ -90,7 +90,6 @@ def screen(
     """
     counts = counts_of(axes, how, MOST_POINTS)
     _require_stream(base, axes)
-    changed(base, {path: values[0] for path, values in axes.items()})  # No path stands twice.
     plain = changed(base, {"fidelity": "roofline"})
     start = _Priced.of(plain)
     tables, errors = [], []
@@ -105,6 +104,7 @@ def screen(
             tables.append(_Effects.of(start, scenarios, told))
     if errors:
         raise together(errors)
+    changed(base, {path: values[0] for path, values in axes.items()})  # No path stands twice.
     if not any(table.holds is not None for table in tables):
         require_fit(base, memory_use(base))
     many = prod(counts) if how == "grid" else counts[0]
