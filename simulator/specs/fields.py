@@ -17,9 +17,9 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, cor
 from simulator.units import LARGEST, SMALLEST
 
 T = TypeVar("T")
-Count = Annotated[int, Field(strict=True, ge=1, le=10**30)]
+Count = Annotated[int, Field(strict=True, ge=1, le=10**15)]
 """One or more."""
-Natural = Annotated[int, Field(strict=True, ge=0, le=10**30)]
+Natural = Annotated[int, Field(strict=True, ge=0, le=10**15)]
 """Zero or more."""
 Amount = Annotated[float, Field(strict=True, ge=SMALLEST, le=LARGEST)]
 """A plain number above 0."""
@@ -30,7 +30,7 @@ Extra = Annotated[float, Field(strict=True, ge=0, le=LARGEST)]
 Overhead = Annotated[float, Field(strict=True, ge=1, le=10)]
 """A whole over one of its parts: from 1 on."""
 Flag = Annotated[bool, Field(strict=True)]
-Width = Annotated[int, Field(ge=1, le=10**30)]
+Width = Annotated[int, Field(ge=1, le=10**15)]
 """A count that is the key of a table, where YAML has text."""
 Some = Annotated[tuple[T, ...], Field(min_length=1)]
 """One or more of a kind."""

@@ -39,12 +39,12 @@ class Journal:
 
     def __init__(self, out: str | Path, marks: Mapping[str, str], *, resume: bool = False) -> None:
         self.out, self.marks = Path(out), dict(marks)
-        self.path = self.out.with_name(f"{self.out.name}.partial")
         self.rows: dict[int, Row] = {}
         self.whole = False
         self._file: BinaryIO | None = None
         if self.out.suffix not in SUFFIXES:
             self._refuse("is no table", f"name a file that ends with {' or '.join(SUFFIXES)}")
+        self.path = self.out.with_name(f"{self.out.name}.partial")
         try:
             self._open(resume)
         except OSError as error:

@@ -18,8 +18,9 @@ from simulator.study.what_if import Runner
 Told = Callable[[str, int, int], None]
 """Hears what is done, how much of it and of how much."""
 
-STEP, LARGEST = 0.1, 0.5
-"""The step where none is given, and the largest: beyond it a slope says nothing."""
+STEP, LEAST, LARGEST = 0.1, 1e-6, 0.5
+"""The step where none is given, the least, below which rounding shows, and the largest, beyond
+which a slope says nothing."""
 SILENT = ("transistors", "compute.sparsity.", "price.", "power.", "compute.sustained")
 """Starts of paths of numbers that no time depends on outside training."""
 UNREAD = ("stacks", "stack_ids", "pin_rate")
@@ -41,8 +42,8 @@ def sensitivity(
     Raises SpecError for a step or a path that is none, and what ``simulate`` raises for ``base``.
     """
     faults = []
-    if not 0 < step <= LARGEST:
-        fix = f"a share above 0 and up to {LARGEST:g}, such as 0.1"
+    if not LEAST <= step <= LARGEST:
+        fix = f"a share from {LEAST:g} to {LARGEST:g}, such as 0.1"
         faults.append(Fault("sensitivity", None, "step", f"found {step!r:.40}", fix))
     known = {leaf.path: leaf for leaf in numbers(base)}
     asked = None if paths is None else [_full(path, known) for path in paths]

@@ -526,3 +526,9 @@ def test_what_sets_another_study_apart_is_named(tmp_path: Path) -> None:
         sweep(make_study(other, RATES), out, resume=True)
     with pytest.raises(SpecError, match=r"other values$"):
         sweep(make_study(base, {"batch": ["1"]}), out, resume=True)
+
+
+@pytest.mark.parametrize("name", ["", ".", "rows", "rows.txt", ".csv"])
+def test_what_is_no_table_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SpecError, match="is no table"):
+        sweep(study(), f"{tmp_path}/{name}" if name else name)
