@@ -134,5 +134,5 @@ def test_sentences_name_the_number_and_the_gain() -> None:
 
 @pytest.mark.parametrize("step", [0.0, -0.1, 1e-12, 0.51, float("nan"), float("inf")])
 def test_a_step_that_shows_rounding_or_no_slope_is_refused(step: float) -> None:
-    with pytest.raises(SpecError, match="a share from 1e-06 to 0.5"):
+    with pytest.raises(SpecError, match=r"a share from 1e-06 to 0\.5"):
         sensitivity(load_scenario(DECODE), step=step)
