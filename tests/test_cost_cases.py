@@ -13,6 +13,7 @@ import pytest
 from simulator import Result, make_scenario, simulate
 from simulator.costs.money import run_cost
 from simulator.errors import CapacityError
+from simulator.report.facts import title
 from simulator.result import Bounds
 from simulator.specs.hardware import Price
 from simulator.study.training_run import train_for
@@ -90,6 +91,15 @@ def test_a_device_without_a_price_has_no_cost_and_says_why() -> None:
     assert set(told["cost_per_million"].values()) == {None}
     assert "price.rent" in told["unknown"]["cost"]
     assert "energy" not in told["unknown"]
+
+
+def test_the_context_that_was_taken_is_said_and_is_not_the_longest_that_the_model_knows() -> None:
+    scenario = make_scenario("llama-3.1-8b", "h200")
+    assert title(simulate(scenario))[-1] == "context 4,096"
+    longest = simulate(make_scenario("llama-3.1-8b", "h200", context=131_072)).memory.total
+    # 128 KiB of keys and values a token: 32 layers x 2 x 8 heads x 128 x 2 bytes.
+    more = (131_072 - 4_096) * 131_072
+    assert longest - simulate(scenario).memory.total == pytest.approx(more, rel=0.01)
 
 
 def test_a_device_that_does_not_hold_the_model_has_neither_time_nor_power() -> None:
