@@ -13,7 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from simulator.cli.app import app
-from simulator.examples.gallery import COMMANDS
+from simulator.examples.gallery import COMMANDS, STUDY
+from simulator.report.sweep import data
+from simulator.study.study_file import read_study
+from simulator.study.sweep import sweep
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text()
@@ -79,6 +82,17 @@ def test_a_report_is_what_its_command_writes_and_is_shown(name: str) -> None:
     told, kept = json.loads(out.getvalue()), ROOT / "reports" / name / "result.json"
     assert told == json.loads(kept.read_text()), "run python -m simulator.examples.gallery reports"
     assert f"reports/{name}/" in TEXT
+
+
+def test_the_study_is_what_its_file_gives(tmp_path: Path) -> None:
+    kept = ROOT / "reports" / "sweep"
+    assert (kept / "study.yaml").read_text() == STUDY
+    assert f"```yaml\n{STUDY}```" in TEXT
+    study = read_study(kept / "study.yaml")
+    rows = sweep(study, tmp_path / "rows.csv")
+    assert data(rows) == (kept / "rows.csv").read_text(), (
+        "run python -m simulator.examples.gallery reports"
+    )
 
 
 def test_pictures_and_files_that_it_names_are_there() -> None:

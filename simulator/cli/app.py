@@ -328,11 +328,18 @@ def sweep(
         bool,
         typer.Option("--screen", help="Answer all in closed form, and run the points none beats."),
     ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="DIR", help="Write a page, pictures and the rows here."),
+    ] = None,
 ) -> None:
     """Run every point of a study and write a table, row by row."""
     from simulator.cli.sweep import run_sweep
 
-    run_sweep(study, out, workers=workers, dask=dask, resume=resume, yes=yes, screened=screened)
+    run_sweep(
+        study, out, workers=workers, dask=dask, resume=resume, yes=yes, screened=screened,
+        report=report,
+    )  # fmt: skip
 
 
 @app.command()

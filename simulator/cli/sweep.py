@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import textwrap
 import time
@@ -16,9 +15,12 @@ import typer
 from simulator.cli.sheet import grid, put
 from simulator.errors import Fault, SpecError
 from simulator.report import numbers
+from simulator.report.sweep import Swept, reasons
+from simulator.specs.workload import Transformer
 from simulator.study.journal import Row
 from simulator.study.study_file import NUMBER, PLENTY, Study, read_study
 from simulator.study.sweep import Told, front, sweep
+from simulator.version import __version__
 
 SHOWN = 10
 """Rows of the front that are printed."""
@@ -33,8 +35,9 @@ def run_sweep(
     resume: bool,
     yes: bool,
     screened: bool,
+    report: Path | None = None,
 ) -> None:
-    """Run the study in ``path`` and print what came of it.
+    """Run the study in ``path``, print what came of it, and write its ``report``.
 
     Raises SpecError for a large study that nobody said yes to.
     """
@@ -49,6 +52,9 @@ def run_sweep(
             "accelerator in closed form with --screen"
         )  # fmt: skip
         raise SpecError([Fault(str(path), None, "vary", found, fix)])
+    if screened and report is not None:
+        found, fix = "draws a study that was run in full", "leave out --screen, or --report"
+        raise SpecError([Fault("sweep", None, "--report", found, fix)])
     target = out or path.with_suffix(".csv")
     whole = resume and target.exists() and not target.with_name(f"{target.name}.partial").exists()
     started = time.monotonic()
@@ -63,20 +69,50 @@ def run_sweep(
         raise typer.Exit(130) from None
     if whole:
         sys.stdout.write(f"nothing to do: {target} is complete\n")
-    sys.stdout.write(f"{study.base.command}\n")
-    if screened:
-        answered = [row for row in rows if row["status"] == "ok"]
-        sys.stdout.write(f"{many:,} points in closed form, {len(rows):,} of them run\n")
-        if not rows:
-            sys.stdout.write("no point fits: each needs more than the memory holds\n")
-        _table(study, answered, "fastest for the steps up their lists", sys.stdout)
-    else:
-        ok = sum(row["status"] == "ok" for row in rows)
-        sys.stdout.write(f"{ok:,} of {many:,} points have an answer\n")
-        _table(study, front(rows), "fastest at each throughput", sys.stdout)
-    _reasons(rows, sys.stdout)
+    _print(study, rows, screened, sys.stdout)
     passed = time.monotonic() - started
     sys.stderr.write(f"{many:,} points in {numbers.quantity(passed, 's')}: {target}\n")
+    if report is not None:
+        from simulator.report.sweep_page import write_sweep
+
+        written = write_sweep(_swept(study, path, rows), report)
+        sys.stderr.write(f"report: {', '.join(str(file) for file in written)}\n")
+
+
+def _swept(study: Study, path: Path, rows: Sequence[Row]) -> Swept:
+    """The study with its rows, as its report takes it."""
+    base = study.base
+    names = {
+        "workload": base.model.name, "phase": base.phase, "hardware": f"on {base.hardware.name}",
+    }  # fmt: skip
+    changed = {"workload" if one == "model" else one for one in study.paths}
+    fixed = [name for key, name in names.items() if key not in changed]
+    return Swept(
+        rows=tuple(rows),
+        paths=study.paths,
+        front=tuple(front(rows)),
+        base=base.command,
+        about=" ".join(fixed),
+        unit="tok/s" if isinstance(base.model, Transformer) else "samples/s",
+        name=path.name,
+        text=path.read_text(encoding="utf-8"),
+        version=__version__,
+    )
+
+
+def _print(study: Study, rows: Sequence[Row], screened: bool, stream: TextIO) -> None:
+    """What was run, its best points, and why some have no answer."""
+    ok = [row for row in rows if row["status"] == "ok"]
+    stream.write(f"{study.base.command}\n")
+    if screened:
+        stream.write(f"{study.many:,} points in closed form, {len(rows):,} of them run\n")
+        if not rows:
+            stream.write("no point fits: each needs more than the memory holds\n")
+        _table(study, ok, "fastest for the steps up their lists", stream)
+    else:
+        stream.write(f"{len(ok):,} of {study.many:,} points have an answer\n")
+        _table(study, front(rows), "fastest at each throughput", stream)
+    _reasons(rows, stream)
 
 
 @contextmanager
@@ -153,15 +189,9 @@ def _short(value: str) -> str:
 
 def _reasons(rows: Sequence[Row], stream: TextIO) -> None:
     """Why some points have no answer, most of a kind first."""
-    kinds: dict[str, list[str]] = {}
-    for row in rows:
-        if row["status"] != "ok":
-            reason = numbers.plain(str(row["reason"]).splitlines()[0])
-            # Points that differ in sizes alone fail for one reason.
-            kind = re.sub("[0-9][0-9,.]*", "0", reason)
-            kinds.setdefault(kind, []).append(f"{row['status']}: {reason}")
-    for found in sorted(kinds.values(), key=len, reverse=True)[:5]:
-        for line in textwrap.wrap(f"{len(found):,}x {found[0]}", 78, subsequent_indent="  "):
+    kinds = reasons(rows)
+    for count, status, reason in kinds[:5]:
+        for line in textwrap.wrap(f"{count:,}x {status}: {reason}", 78, subsequent_indent="  "):
             stream.write(f"{line}\n")
     if len(kinds) > 5:
         stream.write(f"and {len(kinds) - 5:,} other reasons, in the file\n")

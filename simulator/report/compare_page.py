@@ -97,7 +97,7 @@ def _table(title: str, rows: Rows, note: str = "") -> Table:
     words = tuple(place for place, side in enumerate(sides) if side == "l")
     return Table(
         title=title,
-        head=[(head, "") for head in heads],
+        head=[(head or "device", "") for head in heads],
         rows=cells,
         foot=[],
         note=note,

@@ -6,7 +6,7 @@ Lays out nothing itself. A result without experts has no section and no files.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from simulator.expert_use import ExpertUse
 from simulator.report import experts, numbers
@@ -46,6 +46,16 @@ class Table:
     folded: bool = False
     words: tuple[int, ...] = (0,)
     """Columns of words, which stand to the left; the others are numbers."""
+    raw: list[list[float | None]] = field(default_factory=list)
+    """What each cell is sorted by; where left out, what can be read of its text."""
+    filtered: str = ""
+    """What rows are, where those with a word can be picked out."""
+
+    @property
+    def sorts(self) -> list[list[str]]:
+        """What each cell is sorted by, as text; empty where it is absent."""
+        raw = self.raw or [[numbers.read(cell) for cell in row] for row in self.rows]
+        return [["" if value is None else repr(float(value)) for value in row] for row in raw]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from simulator.report import palette
-from simulator.report.experts_picture import Drawing, Rect
+from simulator.report.experts_picture import Drawing, Patch
 from simulator.report.pen import style
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def draw(drawing: Drawing) -> Figure:
                 look |= {"facecolor": "none", "hatch": "////", "edgecolor": patch.fill}
             elif patch.edge:
                 look |= {"linewidth": 0.6, "edgecolor": patch.edge}
-            shape = PathPatch(_outline(patch.rects), transform=points, **look)
+            shape = PathPatch(_outline(patch), transform=points, **look)
             if patch.gid:
                 shape.set_gid(patch.gid)
             figure.add_artist(shape)
@@ -60,13 +60,16 @@ def draw(drawing: Drawing) -> Figure:
     return figure
 
 
-def _outline(rects: tuple[Rect, ...]) -> Path:
+def _outline(patch: Patch) -> Path:
     from matplotlib.path import Path
 
     corners: list[tuple[float, float]] = []
-    for rect in rects:
+    for rect in patch.rects:
         right, top = rect.left + rect.width, rect.bottom + rect.height
         left, bottom = rect.left, rect.bottom
         corners += [(left, bottom), (right, bottom), (right, top), (left, top), (left, bottom)]
-    codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(rects)
+    codes = [Path.MOVETO, *[Path.LINETO] * 3, Path.CLOSEPOLY] * len(patch.rects)
+    if patch.corners:
+        corners += [*patch.corners, patch.corners[0]]
+        codes += [Path.MOVETO, *[Path.LINETO] * (len(patch.corners) - 1), Path.CLOSEPOLY]
     return Path(corners, codes)

@@ -36,9 +36,10 @@ class Rect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patch:
-    """Rectangles of one look, drawn as one shape."""
+    """Rectangles of one look, drawn as one shape, and an area within corners."""
 
-    rects: tuple[Rect, ...]
+    rects: tuple[Rect, ...] = ()
+    corners: tuple[tuple[float, float], ...] = ()
     fill: str
     edge: str = ""
     hatched: bool = False
@@ -114,6 +115,10 @@ class Sketch:
         kept = tuple(rect for rect in rects if rect.width > 0 and rect.height > 0)
         if kept:
             self.patches.append(Patch(rects=kept, fill=colour, **look))  # type: ignore[arg-type]
+
+    def area(self, corners: Iterable[tuple[float, float]], colour: str) -> None:
+        """What lies within corners."""
+        self.patches.append(Patch(corners=tuple(corners), fill=colour))
 
     def line(self, *points: tuple[float, float], **look: object) -> None:
         """A line through points."""
@@ -202,4 +207,5 @@ def stacked(drawings: Sequence[tuple[str, Drawing]], title: str, width: float) -
 
 def _moved(patch: Patch, right: float, up: float) -> Patch:
     rects = (replace(rect, left=rect.left + right, bottom=rect.bottom + up) for rect in patch.rects)
-    return replace(patch, rects=tuple(rects))
+    corners = tuple((x + right, y + up) for x, y in patch.corners)
+    return replace(patch, rects=tuple(rects), corners=corners)

@@ -30,6 +30,11 @@ _PREFIXES = {
 }
 """Prefixes by unit; a unit that is not here (tok/s, FLOP/B) is counted."""
 
+_READ = re.compile(
+    r"(?P<sign>[<>]?)(?P<digits>[-+]?[0-9][0-9,]*(?:\.[0-9]+)?)"
+    r"(?:\s(?P<prefix>[numkMGTPEZYRQ])(?=(?:s|J|Wh?|B|B/s|FLOP|FLOP/s)?(?:\s|$)))?"
+)
+
 _CEILING = 1e33
 """Past the last prefix; a larger number is said to be larger."""
 
@@ -195,6 +200,20 @@ def ticks(
     texts = [f"{v:,.{decimals}f}" if v else "0" for v in scaled]
     between = _scaled if factor != 1 or unit in _PREFIXES else lambda v, _: count(v)
     return prefix + unit, texts, [between(v, factor) for v in labels]
+
+
+def read(text: str) -> float | None:
+    """The first number in a text of this module, with its prefix, to sort by.
+
+    >>> [read(text) for text in ("3,110", "2.80x [2.11, 3.73]", "123 k", "<0.001", "-")]
+    [3110.0, 2.8, 123000.0, 0.0005, None]
+    """
+    found = _READ.search(text)
+    if found is None:
+        return None
+    value = float(found["digits"].replace(",", ""))
+    factor = dict((*_SMALL, *_LARGE)).get(found["prefix"] or "", 1.0)
+    return value * factor * (0.5 if found["sign"] == "<" else 1.0)
 
 
 def length(fraction: float) -> str:

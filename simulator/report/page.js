@@ -1,6 +1,6 @@
 "use strict";
-// Sorts and filters the operator table, and ties its rows to the marks of the roofline: what hangs
-// over a mark, with the pointer or by keyboard, is the text of its rows.
+// Sorts and filters tables, and ties rows of operators to the marks of the roofline: what hangs over
+// a mark, with the pointer or by keyboard, is the text of its rows.
 const make = (tag, text = "", kind = "") => {
   const element = document.createElement(tag);
   element.append(text);
@@ -30,6 +30,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
   const names = heads.map((head) => head.textContent.trim());
   const body = table.tBodies[0];
   const rows = [...body.rows];
+  const rank = new Map(rows.map((row, at) => [row, at + 1]));
   const value = (row, column) => {
     const cell = row.cells[column];
     if (!("value" in cell.dataset)) return cell.textContent;
@@ -49,7 +50,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
       const sign = order === "ascending" ? 1 : -1;
       const sorted = [...rows].sort((a, b) => {
         const [x, y] = [value(a, column), value(b, column)];
-        return x === y ? a.dataset.rank - b.dataset.rank : sign * (x < y ? -1 : 1);
+        return x === y ? rank.get(a) - rank.get(b) : sign * (x < y ? -1 : 1);
       });
       body.append(...sorted);
     });
@@ -57,7 +58,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
 
   const owned = new Map(); // a mark and the rows of its operators, longest first
   for (const row of rows) {
-    for (const id of row.dataset.marks.split(" ").filter(Boolean)) {
+    for (const id of (row.dataset.marks ?? "").split(" ").filter(Boolean)) {
       const mark = document.getElementById(id);
       if (mark) owned.set(mark, [...(owned.get(mark) ?? []), row]);
     }
@@ -76,7 +77,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
     const all = owned.get(mark);
     for (const row of all.slice(0, shown)) {
       const list = make("dl");
-      list.dataset.rank = row.dataset.rank;
+      list.dataset.rank = rank.get(row);
       [...row.cells].forEach((cell, column) => {
         const text = cell.textContent.trim();
         if (text) list.append(make("dt", names[column]), make("dd", text));
@@ -117,16 +118,17 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   }
 
+  if (!table.dataset.filter) continue;
   const line = make("p", "", "filter");
   const label = make("label", "Filter ");
   const field = make("input");
   field.type = "search";
-  field.placeholder = "name, bound, format, tile";
+  const words = heads.map((_, at) => at).filter((at) => !heads[at].classList.contains("number"));
+  field.placeholder = words.map((at) => names[at]).join(", ");
   label.append(field);
   const count = make("output");
   line.append(label, count);
   table.parentElement.before(line);
-  const words = [1, 6, 11, 12]; // the columns that hold words
   const filter = () => {
     const wanted = field.value.trim().toLowerCase();
     let left = 0;
@@ -138,7 +140,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
     for (const [mark, its] of owned) {
       mark.classList.toggle("out", its.every((row) => row.hidden));
     }
-    count.textContent = `${left} of ${rows.length} operators`;
+    count.textContent = `${left} of ${rows.length} ${table.dataset.filter}`;
   };
   field.addEventListener("input", filter);
   filter();

@@ -71,12 +71,13 @@ def _numbers(found: Sensitivity) -> Table:
         numbers.FIGURE_SPACE,
         numbers.POINT_SPACE,
     )
-    rows = []
+    rows, raw = [], []
     for one, slope in zip(entries, slopes, strict=True):
         gains = [one.gain(side) for side in (one.less, one.more)]
         cells = [numbers.ABSENT if gain is None else signed(gain) for gain in gains]
         why = [side.refused for side in (one.less, one.more) if side.refused]
         rows.append([one.name, one.path, slope, *cells, "; ".join([*kinks(one), *why])])
+        raw.append([None, None, one.elasticity, *gains, None])
     return Table(
         title="Every number that the throughput feels",
         head=[
@@ -84,6 +85,7 @@ def _numbers(found: Sensitivity) -> Table:
             ("what turns, or is refused", ""),
         ],
         rows=rows,
+        raw=raw,
         foot=[],
         words=(0, 1, 5),
         note=f"Less and more: throughput with {found.step * 100:g} % of each number less and more.",

@@ -1,15 +1,17 @@
-"""A study as a page without script: findings, pictures, tables, and the command that made it.
+"""A study as a page: findings, pictures, tables that sort, and the command that made it.
 
-Knows pieces of a page, not what they say. Its policy lets nothing in from outside.
+Knows pieces of a page, not what they say. Its policy lets nothing in from outside, and the page is
+whole without its script.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simulator.report import numbers
 from simulator.report.experts_page import Plate, Table
 from simulator.report.experts_picture import MARGIN, Drawing, stacked
 from simulator.report.files import write_files
@@ -26,6 +28,19 @@ Draw = Callable[[float], "tuple[Figure, Captioned]"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A file that the command reads."""
+
+    name: str
+    text: str
+
+    @property
+    def lines(self) -> str:
+        """The text, printable."""
+        return "\n".join(numbers.plain(line) for line in self.text.splitlines())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     """All that a page says, each text as plain text."""
 
@@ -38,6 +53,7 @@ class Page:
     tables: list[Table]
     commands: list[str]
     data: str
+    sources: list[Source] = field(default_factory=list)
 
 
 def plate(key: str, heading: str, draw: Draw) -> Plate:
@@ -76,7 +92,10 @@ def drawing_files(
     return pictures(name, whole)
 
 
-def write_page(page: Page, contents: Mapping[str, bytes], directory: str | Path) -> list[Path]:
-    """Write the page and its other files; raises SpecError where they cannot be written."""
-    html = render("study.html.j2", page=page).encode()
-    return write_files({"index.html": html} | dict(contents), directory)
+def write_page(
+    page: Page, contents: Mapping[str, bytes], directory: str | Path, stale: Collection[str] = ()
+) -> list[Path]:
+    """Write the page and its other files, and remove ``stale`` ones; raises SpecError where they
+    cannot be written."""
+    html = render("study.html.j2", script="page.js", page=page).encode()
+    return write_files({"index.html": html} | dict(contents), directory, stale)

@@ -11,12 +11,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 
 import pytest
 import simpy
 
-from simulator import make_scenario, simulate
+from simulator import load_scenario, make_scenario, simulate
+from simulator.report.page import write_report
+from simulator.report.sweep import Swept
+from simulator.report.sweep_page import write_sweep
 
 pytestmark = pytest.mark.benchmark
 EVENTS = 100_000
@@ -81,3 +85,44 @@ def test_whole_models() -> None:
             model, "mi455x", overrides=["memory.hbm4.capacity=10 TB"], **options
         )
         measured(f"{model} {options}", lambda scenario=scenario: simulate(scenario))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "llama-3.1-70b decode batch=32 context=4096 on mi455x",
+        "deepseek-v3 decode batch=128 context=4096 ep=8 on mi455x",
+    ],
+)
+def test_a_report_is_small(words: str, tmp_path: Path) -> None:
+    result = simulate(load_scenario(words))
+    measured(f"report of {words}", lambda: write_report(result, tmp_path), rounds=3)
+    weighed(tmp_path)
+
+
+def test_a_report_of_a_study_is_small(tmp_path: Path) -> None:
+    """A large one: a map of 60 by 60, 3,000 grey marks, 500 rows of 4,000."""
+    rows = [row_of(index, index // 63 + 1, index % 63 + 1) for index in range(63 * 63)]
+    found = Swept(
+        rows=tuple(rows), paths=("batch", "rate"), front=(rows[0], rows[-1]), base="", about="m",
+        unit="tok/s", name="study.yaml", text="", version="",
+    )  # fmt: skip
+    measured("report of a study", lambda: write_sweep(found, tmp_path), rounds=3)
+    weighed(tmp_path)
+
+
+def row_of(index: int, batch: int, rate: int) -> dict[str, object]:
+    time_ = 1e-3 + batch * 1e-4 + 1e-1 / rate
+    return {
+        "index": index, "batch": str(batch), "rate": str(rate), "latency": time_,
+        "latency_lower": 0.8 * time_, "latency_upper": 1.3 * time_, "throughput": batch / time_,
+        "bound_by": "memory" if batch < rate else "compute", "mfu": 0.5, "mbu": 0.5,
+        "memory_bytes": 1e9, "devices": 1, "energy": 1.0, "cost": None, "status": "ok",
+        "reason": None,
+    }  # fmt: skip
+
+
+def weighed(folder: Path) -> None:
+    size = (folder / "index.html").stat().st_size
+    sys.stdout.write(f"index.html: {size / 1e3:,.0f} kB\n")
+    assert size < 5e6

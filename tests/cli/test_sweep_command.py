@@ -98,3 +98,51 @@ def test_what_was_finished_is_not_written_over(tmp_path: Path, tilecast: Tilecas
     assert code == 0
     assert "nothing to do" in out
     assert (tmp_path / "study.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_finished_table_gives_the_report_of_its_run(
+    tmp_path: Path, tilecast: Tilecast, kind: str
+) -> None:
+    path, out = tmp_path / "study.yaml", tmp_path / f"rows.{kind}"
+    path.write_text(BASE + "vary:\n  batch: [1, 16, 100000]\n  dtype: [bf16, fp8]\n")
+    assert tilecast(f"sweep {path} -o {out} --report {tmp_path / 'one'}")[0] == 0
+    assert tilecast(f"sweep {path} -o {out} --resume --report {tmp_path / 'two'}")[0] == 0
+    names = {file.name for file in (tmp_path / "one").iterdir()}
+    assert {"index.html", "rows.csv", "sweep.svg", "sweep.png"} <= names
+    for name in names:
+        one, two = ((tmp_path / run / name).read_bytes() for run in ("one", "two"))
+        assert one == two, name
+    page = (tmp_path / "one" / "index.html").read_text()
+    assert path.read_text().strip() in page
+    assert str(tmp_path) not in page
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        BASE + "vary:\n  batch: [1, 32]\n",
+        BASE + "vary:\n  context: [1, 16]\n",
+        BASE.replace("h200", "mi300x") + "vary:\n  batch: [1, 16]\n",
+    ],
+)
+def test_the_table_of_another_study_gives_no_report(
+    tmp_path: Path, tilecast: Tilecast, changed: str
+) -> None:
+    path, out = tmp_path / "study.yaml", tmp_path / "rows.csv"
+    path.write_text(BASE + "vary:\n  batch: [1, 16]\n")
+    assert tilecast(f"sweep {path} -o {out}")[0] == 0
+    path.write_text(changed)
+    code, _, err = tilecast(f"sweep {path} -o {out} --resume --report {tmp_path / 'page'}")
+    assert code == 2
+    assert "is of another study" in err
+    assert not (tmp_path / "page").exists()
+
+
+def test_a_screened_study_has_no_report(tmp_path: Path, tilecast: Tilecast) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(BASE + "vary:\n  memory.hbm.bandwidth: [3 TB/s, 4 TB/s]\n")
+    code, _, err = tilecast(f"sweep {path} --screen --report {tmp_path / 'page'}")
+    assert code == 2
+    assert "leave out --screen" in err
+    assert not (tmp_path / "study.csv").exists()

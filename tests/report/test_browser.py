@@ -6,7 +6,7 @@ import io
 import itertools
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,14 @@ import pytest
 from matplotlib import image
 
 from simulator import load_scenario, simulate
+from simulator.report.compare_page import write_comparison
 from simulator.report.page import write_report
+from simulator.report.sensitivity_page import write_sensitivity
+from simulator.report.sweep import Swept
+from simulator.report.sweep_page import write_sweep
 from simulator.result import Result
+from simulator.study.compare import compare
+from simulator.study.sensitivity import sensitivity
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
@@ -24,9 +30,12 @@ CHROMIUM = next(
 )
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed to open pages")
 
+Written = Callable[[Path], object]
+"""Writes a page into a folder."""
 PAGES = ("calibrated", "experts", "copies", "hostile", "many", "mixture",
          "trained", "layered")  # fmt: skip
-WIDTHS = (360, 1280)
+STUDIES = ("compared", "felt", "swept")
+WIDTHS = (360, 768, 1280)
 DRAWN = (  # boxes of the upright texts of each SVG that is shown, and of the SVG
     "() => [...document.querySelectorAll('svg')].filter(s => s.getClientRects().length).map(s => {"
     "const box = e => { const b = e.getBoundingClientRect();"
@@ -54,6 +63,46 @@ def trained() -> Result:
     )
 
 
+@pytest.fixture(scope="module")
+def compared() -> Written:
+    found = compare("llama-3.1-8b", ["h200", "mi300x"], context=1024, batches=[1, 8])
+    return lambda folder: write_comparison(found, folder)
+
+
+@pytest.fixture(scope="module")
+def felt() -> Written:
+    found = sensitivity(load_scenario("llama-3.1-8b decode batch=8 context=1024 on h200"))
+    return lambda folder: write_sensitivity(found, folder)
+
+
+EVIL = "</script><b>bold</b>"
+
+
+@pytest.fixture(scope="module")
+def swept() -> Written:
+    """A grid with names that try to leave their place, some points without an answer."""
+    rows = []
+    for index in range(36):
+        rate, batch = divmod(index, 6)
+        latency = 1e-3 * (1 + 2**batch / (1 + rate))
+        row = {
+            "index": index, f"a.{EVIL}": f"{1 + rate} TB/s", "batch": f"{2**batch}",
+            "latency": latency, "latency_lower": 0.8 * latency, "latency_upper": 1.3 * latency,
+            "throughput": 2**batch / latency, "bound_by": ("memory", "compute")[batch > rate],
+            "mfu": 0.5, "mbu": 0.5, "memory_bytes": 1e9, "devices": 1, "energy": 1.0, "cost": None,
+            "status": "ok", "reason": None,
+        }  # fmt: skip
+        empty = dict.fromkeys(list(row)[3:-2])
+        bad = {"status": "refused", "reason": EVIL}
+        rows.append(row | empty | bad if batch - rate > 3 else row)
+    answers = [row for row in rows if row["status"] == "ok"]
+    found = Swept(
+        rows=tuple(rows), paths=(f"a.{EVIL}", "batch"), front=tuple(answers[-3:]), base=EVIL,
+        about=EVIL, unit="tok/s", name=f"{EVIL}.yaml", text=f"base: {EVIL}", version="0",
+    )  # fmt: skip
+    return lambda folder: write_sweep(found, folder)
+
+
 class Browser:
     """Pages of results, each opened once, with what the browser said of them."""
 
@@ -61,9 +110,12 @@ class Browser:
         self.context = chromium.new_context(offline=True, accept_downloads=False)
         self.folder, self.pages = folder, {}
 
-    def open(self, name: str, result: Result) -> Any:
+    def open(self, name: str, found: Result | Written) -> Any:
         if name not in self.pages:
-            write_report(result, self.folder / name)
+            if isinstance(found, Result):
+                write_report(found, self.folder / name)
+            else:
+                found(self.folder / name)
             page = self.context.new_page()
             page.said, page.asked = [], []
             page.on("console", lambda message: page.said.append(message.text))
@@ -95,12 +147,12 @@ def page(request: pytest.FixtureRequest, browser: Browser) -> Any:
 def table(page: Any) -> list[list[list[str]]]:
     """Text and sorting value of each cell of each operator, in the order of the page."""
     return page.eval_on_selector_all(
-        "table.sortable tbody tr",
+        "table.operators tbody tr",
         "rows => rows.map(r => [...r.cells].map(c => [c.textContent.trim(), c.dataset.value]))",
     )
 
 
-@pytest.mark.parametrize("page", PAGES, indirect=True)
+@pytest.mark.parametrize("page", [*PAGES, *STUDIES], indirect=True)
 def test_a_page_opens_from_a_file_and_asks_for_nothing_else(page: Any) -> None:
     assert page.said == []
     assert page.asked == [page.url]
@@ -108,7 +160,7 @@ def test_a_page_opens_from_a_file_and_asks_for_nothing_else(page: Any) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("page", PAGES, indirect=True)
+@pytest.mark.parametrize("page", [*PAGES, *STUDIES], indirect=True)
 def test_a_page_does_not_scroll_sideways_and_no_text_of_a_picture_is_on_another(
     page: Any, width: int
 ) -> None:
@@ -179,7 +231,7 @@ def test_the_mark_in_focus_has_a_dark_edge(page: Any) -> None:
 
 @pytest.mark.parametrize("page", ["calibrated", "hostile", "copies"], indirect=True)
 def test_every_column_sorts_both_ways_as_its_numbers_do(page: Any) -> None:
-    heads = page.locator("table.sortable thead th")
+    heads = page.locator("table.operators thead th")
     rows = sorted(table(page), key=lambda row: int(row[0][0]))
 
     def key(column: int) -> Any:
@@ -193,7 +245,7 @@ def test_every_column_sorts_both_ways_as_its_numbers_do(page: Any) -> None:
         for _ in range(2):
             heads.nth(column).locator("button").click()
             order = heads.nth(column).get_attribute("aria-sort")
-            assert page.locator("table.sortable [aria-sort]").count() == 1
+            assert page.locator("table.operators [aria-sort]").count() == 1
             # Equal ones keep the order of their ranks either way.
             down = order == "descending"
             expected = sorted(rows, key=key(column), reverse=down)
@@ -210,12 +262,12 @@ def test_every_column_sorts_both_ways_as_its_numbers_do(page: Any) -> None:
 @pytest.mark.parametrize("page", ["calibrated"], indirect=True)
 def test_the_filter_counts_what_it_leaves_and_fades_the_marks_of_the_rest(page: Any) -> None:
     field, count = page.locator(".filter input"), page.locator(".filter output")
-    rows = page.locator("table.sortable tbody tr")
+    rows = page.locator("table.operators tbody tr")
     total = rows.count()
     field.fill("attn")
     left = sum("attn" in row.inner_text() for row in rows.all() if row.is_visible())
     assert 0 < left < total
-    assert page.locator("table.sortable tbody tr:visible").count() == left
+    assert page.locator("table.operators tbody tr:visible").count() == left
     assert count.inner_text() == f"{left} of {total} operators"
     assert page.locator("svg.wide g.out").count() > 0
     field.fill("")
@@ -232,12 +284,59 @@ def test_hostile_names_are_text_and_run_nothing(page: Any) -> None:
     assert "</script><script>alert(1)</script>" in names
 
 
-@pytest.mark.parametrize("page", ["calibrated", "mixture"], indirect=True)
+@pytest.mark.parametrize("page", ["mixture", "trained", *STUDIES], indirect=True)
+def test_every_column_of_every_table_sorts_both_ways_by_its_values(page: Any) -> None:
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    tables = page.locator("table.sortable:not(.operators)")
+    assert tables.count() > 0
+    for table_ in tables.all():
+        rows = table_.locator("tbody tr")
+
+        def cells(rows: Any = rows) -> list[list[tuple[str, str | None]]]:
+            return [
+                [(text, value) for text, value in row]
+                for row in rows.evaluate_all(
+                    "rows => rows.map(r => [...r.cells].map(c => "
+                    "[c.textContent, c.dataset.value ?? null]))"
+                )
+            ]
+
+        before = cells()
+        heads = table_.locator("thead th")
+        for column in range(heads.count()):
+            for _ in range(2):
+                heads.nth(column).locator("button").click()
+                assert table_.locator("[aria-sort]").count() == 1
+                order = heads.nth(column).get_attribute("aria-sort")
+
+                def key(row: Any, column: int = column) -> Any:
+                    text, value = row[column]
+                    return text.encode("utf-16-be") if value is None else float(value or "-inf")
+
+                # Python's sort keeps equal ones in their first order, also in reverse.
+                assert cells() == sorted(before, key=key, reverse=order == "descending")
+
+
+@pytest.mark.parametrize("page", ["swept"], indirect=True)
+def test_hostile_names_of_a_study_are_text(page: Any) -> None:
+    assert page.locator("script").count() == 1
+    assert page.locator("b").count() == 0
+    assert EVIL in page.locator("h1").inner_text()
+    assert page.locator("pre").last.inner_text() == f"base: {EVIL}"
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    field = page.locator(".filter input")
+    field.fill("refused")
+    assert page.locator(".filter output").inner_text() == "3 of 36 points"
+    assert page.locator("table[data-filter] tbody tr:visible").count() == 3
+    field.fill("")
+
+
+@pytest.mark.parametrize("page", ["calibrated", "mixture", *STUDIES], indirect=True)
 def test_a_page_prints_its_text_on_few_sheets(page: Any) -> None:
     data = page.pdf(format="A4")
     assert data.startswith(b"%PDF")
     sheets = re.findall(rb"/Type\s*/Page\b", data)
-    assert 2 <= len(sheets) <= 12
+    assert 1 <= len(sheets) <= 12
 
 
 def test_a_page_is_whole_without_script(calibrated: Result, browser: Browser) -> None:
@@ -245,6 +344,6 @@ def test_a_page_is_whole_without_script(calibrated: Result, browser: Browser) ->
     context = browser.context.browser.new_context(java_script_enabled=False, offline=True)
     page = context.new_page()
     page.goto((browser.folder / "calibrated" / "index.html").as_uri())
-    assert page.locator("table.sortable tbody tr:visible").count() == len(calibrated.ops)
+    assert page.locator("table.operators tbody tr:visible").count() == len(calibrated.ops)
     assert page.locator("svg.wide:visible").count() == 1
     context.close()

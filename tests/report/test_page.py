@@ -131,7 +131,7 @@ def test_bars_add_up_to_the_whole(result: Result, text: str) -> None:
 
 
 def test_every_operator_is_in_the_table_longest_first(result: Result, text: str) -> None:
-    rows = re.findall(r"<tr data-rank=.*?</tr>", text, re.DOTALL)
+    rows = re.findall(r"<tr data-marks=.*?</tr>", text, re.DOTALL)
     assert len(rows) == len(result.ops)
     for row, op in zip(rows, ranked(result), strict=True):
         values = [float(value) for value in re.findall(r'data-value="([^"]+)"', row)]
@@ -144,7 +144,7 @@ def test_two_thousand_operators_give_five_hundred_rows_and_all_points(
 ) -> None:
     write_report(many, tmp_path)
     text = (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert text.count("<tr data-rank") == 500
+    assert text.count("<tr data-marks") == 500
     assert "The 500 longest of 2,000" in text
     assert len((tmp_path / "operators.csv").read_text(encoding="utf-8").splitlines()) == 2001
     assert len(text.encode()) < 1_000_000
