@@ -29,6 +29,9 @@ def load_scenario(text: str | Path) -> Scenario:
     ``moe.routing="zipf 1.2"``. A file has the keys ``workload``, ``on``, those of
     ``make_scenario``, and ``set``, a list of overrides. Raises SpecError with every fault.
     """
+    if not isinstance(text, str | Path):
+        fix = "a text such as 'llama-3.1-8b decode batch=32 on h200', or a file"
+        raise SpecError([Fault("scenario", None, "", f"found {text!r:.40}", fix)])
     if isinstance(text, Path) or text.strip().endswith((".yaml", ".yml")):
         return _from_file(Path(text.strip()) if isinstance(text, str) else text)
     try:

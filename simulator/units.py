@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 LARGEST, SMALLEST = 1e30, 1e-30
 """Beyond these a spec holds a slip, and products of numbers overflow."""
+MANY = 10**9
+"""The same for counts, whose products are exact in 64 bits."""
 PATTERN = r"^\s*[0-9]*\.?[0-9]*([eE][-+]?[0-9]+)?\s*[A-Za-zµμ]+(\s*/\s*[A-Za-z]+)*\s*$"
 """The form of a quantity, for JSON schemas."""
 

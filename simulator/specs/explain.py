@@ -26,7 +26,7 @@ from simulator.specs.shape import (
     fields_of,
 )
 from simulator.specs.yaml_tree import Mapping, Node, Place, Scalar, Sequence, brief
-from simulator.units import LARGEST
+from simulator.units import LARGEST, MANY
 
 Told = tuple[str, str]
 """What was found, and what would do."""
@@ -89,7 +89,7 @@ def _beyond(value: Any, text: str, limit: dict[str, Any], fix: str) -> Told:
     if value > most:
         if most == 1:
             fix = f"it is a share, at most {most:g}"
-        elif isinstance(most, int) and most < 10**9:
+        elif isinstance(most, int) and most <= MANY:
             fix = f"it is at most {most:,}"
         return f"{text} is too large", fix
     if value > 0:

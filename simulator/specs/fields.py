@@ -14,12 +14,12 @@ from typing import Annotated, Any, ClassVar, TypeVar, get_type_hints
 from pydantic import ConfigDict, Field, GetCoreSchemaHandler, TypeAdapter, ValidationError
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from simulator.units import LARGEST, SMALLEST
+from simulator.units import LARGEST, MANY, SMALLEST
 
 T = TypeVar("T")
-Count = Annotated[int, Field(strict=True, ge=1, le=10**15)]
+Count = Annotated[int, Field(strict=True, ge=1, le=MANY)]
 """One or more."""
-Natural = Annotated[int, Field(strict=True, ge=0, le=10**15)]
+Natural = Annotated[int, Field(strict=True, ge=0, le=MANY)]
 """Zero or more."""
 Amount = Annotated[float, Field(strict=True, ge=SMALLEST, le=LARGEST)]
 """A plain number above 0."""
@@ -30,7 +30,7 @@ Extra = Annotated[float, Field(strict=True, ge=0, le=LARGEST)]
 Overhead = Annotated[float, Field(strict=True, ge=1, le=10)]
 """A whole over one of its parts: from 1 on."""
 Flag = Annotated[bool, Field(strict=True)]
-Width = Annotated[int, Field(ge=1, le=10**15)]
+Width = Annotated[int, Field(ge=1, le=MANY)]
 """A count that is the key of a table, where YAML has text."""
 Some = Annotated[tuple[T, ...], Field(min_length=1)]
 """One or more of a kind."""

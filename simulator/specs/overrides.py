@@ -102,6 +102,8 @@ def split_overrides(
             found = f"is a path of {' and of '.join(owners)}"
             fix = f"write {' or '.join(f'{owner}.{override.path}' for owner in owners)}"
             faults.append(_HERE.fault(override.path, found, fix))
+        elif len(steps) > 2 and len(near := _reaching(shapes, steps[:2])) == 1:
+            parts[near[0]].append(override)  # The spec itself tells what its list has instead.
         else:
             known = (path for shape in shapes.values() for path in _paths(shape))
             faults.append(_no_path(override.path, known))
@@ -110,10 +112,16 @@ def split_overrides(
     return {prefix: tuple(chosen) for prefix, chosen in parts.items()}
 
 
+def _reaching(shapes: dict[str, Shape], steps: list[str]) -> list[str]:
+    return [owner for owner, shape in shapes.items() if _reaches(shape, steps)]
+
+
 def apply_overrides(
     root: Mapping, shape: Shape, overrides: Iterable[Override], faults: list[Fault]
 ) -> Mapping:
-    """``root`` with each override set in it; those without a place are added to ``faults``."""
+    """``root`` with each override set in it; those without a place, or in that of another, are
+    added to ``faults``."""
+    scalars: list[tuple[Override, Scalar]] = []
     for override in overrides:
         value = _value(override, faults)
         if isinstance(value, Scalar) and value.broken:
@@ -132,7 +140,25 @@ def apply_overrides(
                 faults.append(_no_path(override.path, _paths(shape, root)))
         else:
             root = changed if isinstance(changed, Mapping) else root
+            if isinstance(value, Scalar):
+                scalars.append((override, value))
+    if len(scalars) > 1:
+        # Two paths may lead to one number: the later value stands there alone.
+        left = {id(node) for node in _scalars(root)}
+        faults += (
+            _HERE.fault(override.path, "is set twice, by another path too", "keep one of them")
+            for override, value in scalars
+            if id(value) not in left
+        )
     return root
+
+
+def _scalars(node: Node) -> Iterator[Scalar]:
+    if isinstance(node, Scalar):
+        yield node
+        return
+    for child in node.items.values() if isinstance(node, Mapping) else node.items:
+        yield from _scalars(child)
 
 
 class _NoPathError(Exception):

@@ -7,17 +7,18 @@ asked for and asks again; never touches a cost or a time.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 from simulator.api import COUNTS, DEGREES, TEXTS, make_scenario
 from simulator.errors import Fault, InputError, SpecError, nearest, together
 from simulator.specs.leaves import Leaf, leaves
 from simulator.specs.load import default_stack, overrides_by_spec
-from simulator.specs.overrides import parse_overrides
+from simulator.specs.overrides import Override, parse_overrides
 from simulator.specs.plan import Plan
 from simulator.specs.scenario import NEEDS, Scenario
 
@@ -47,6 +48,7 @@ def changed(base: Scenario, changes: Mapping[str, object]) -> Scenario:
     The new scenario's ``command`` states it, where that of ``base`` states ``base``. Raises
     SpecError or UnknownNameError, or InputError where several are wrong, with every fault.
     """
+    require_kinds(base, changes)
     if not changes:
         return base
     asked = _asked(base.command, base)
@@ -54,7 +56,7 @@ def changed(base: Scenario, changes: Mapping[str, object]) -> Scenario:
     errors: list[InputError] = [SpecError(faults)] if faults else []
     scenario = None
     try:
-        scenario = asked.again(options, texts)
+        scenario = asked.again(options, texts, base)
     except InputError as error:
         errors.append(error)
     if scenario is not None:
@@ -69,6 +71,22 @@ def changed(base: Scenario, changes: Mapping[str, object]) -> Scenario:
         raise together(errors)
     assert scenario is not None, "nothing was wrong"
     return scenario
+
+
+def require_kinds(base: object, changes: object) -> None:
+    """Raise SpecError where ``base`` is no scenario or ``changes`` no mapping of paths."""
+    faults = []
+    if not isinstance(base, Scenario):
+        fix = "a scenario of make_scenario or load_scenario"
+        faults.append(Fault("change", None, "base", f"found {base!r:.40}", fix))
+    if not isinstance(changes, Mapping):
+        fix = "a mapping of paths, like {'batch': ...}"
+        faults.append(Fault("change", None, "changes", f"found {changes!r:.40}", fix))
+    elif wrong := [path for path in changes if not isinstance(path, str)]:
+        fix = "a path is a text, like 'compute.units'"
+        faults += (Fault("change", None, "", f"found {path!r:.40}", fix) for path in wrong)
+    if faults:
+        raise SpecError(faults)
 
 
 def numbers(base: Scenario) -> list[Leaf]:
@@ -91,6 +109,18 @@ def paths(base: Scenario) -> list[str]:
 def of_hardware(path: str) -> bool:
     """Whether a path leads into the accelerator."""
     return path not in FIELDS and _key(path, "1")[0] == "hardware"
+
+
+def full_path(path: str, known: Iterable[str]) -> str:
+    """The path of the number that ``changed`` finds there: a memory may go by the start of its
+    kind (``memory.hbm.bandwidth``) where that is unique."""
+    full = path if path.startswith("hardware.") else f"hardware.{path}"
+    head, dot, rest = full.removeprefix("hardware.memory.").partition(".")
+    if full in known or not dot or not full.startswith("hardware.memory."):
+        return full
+    fits = [one for one in known if one.startswith(f"hardware.memory.{head}")]
+    fits = [one for one in fits if one.split(".")[3:] == rest.split(".")]
+    return fits[0] if len(fits) == 1 else full
 
 
 def written(leaf: Leaf, value: float) -> str:
@@ -126,8 +156,10 @@ def _sorted(
             texts.append(f"{path}={'null' if value is None else _plain(value)}")
         elif name in options:
             fault(path, "is changed twice", "keep one of them")
-        elif value is None or name not in COUNTS:
+        elif value is None or (name not in COUNTS and isinstance(value, str | Path)):
             options[name] = None if value is None else str(value)
+        elif name not in COUNTS:
+            fault(path, f"found {value!r:.40}", "write a name")
         elif _is_whole(value):
             options[name] = int(value)  # type: ignore[call-overload]
         else:
@@ -164,8 +196,8 @@ class _Asked:
     held: tuple[str, ...] = ()
     """Overrides that the specs hold already."""
 
-    def again(self, options: Mapping[str, Any], texts: list[str]) -> Scenario:
-        """The scenario with ``options`` and ``texts`` in place of those there were."""
+    def again(self, options: Mapping[str, Any], texts: list[str], base: Scenario) -> Scenario:
+        """``base`` with ``options`` and ``texts`` in place of those there were."""
         known = dict(self.options)
         old = known["phase"]
         if options.get("phase") not in (None, old):
@@ -182,15 +214,15 @@ class _Asked:
             known.pop(name, None)
             if value is not None:
                 known[name] = value
-        new = parse_overrides(texts)
-        gone = {_key(override.path, override.value) for override in new}
+        numbered = paths(base) if self.overrides or self.held else ()
+        gone = {_place(override, numbered) for override in parse_overrides(texts)}
         gone |= {("plan", name) for name in options if name in PLANNED}
-        kept_texts = tuple(text for text in self.overrides if _key_of(text) not in gone)
-        scenario = make_scenario(**known, overrides=(*kept_texts, *texts))
-        if not self.held:
-            return scenario
-        held = tuple(text for text in self.held if _key_of(text) not in gone)
-        return replace(scenario, overrides=(*held, *scenario.overrides))
+        kept, held = (
+            tuple(text for text in some if _place(_override(text), numbered) not in gone)
+            for some in (self.overrides, self.held)
+        )
+        scenario = make_scenario(**known, overrides=(*kept, *texts))
+        return replace(scenario, overrides=(*held, *scenario.overrides)) if held else scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +242,19 @@ def _key(path: str, value: str) -> tuple[str, str]:
     return next((spec, part.path) for spec, found in parts.items() for part in found)
 
 
-def _key_of(text: str) -> tuple[str, str]:
+def _place(override: Override, known: Iterable[str]) -> tuple[str, str]:
+    """The same, one for all paths to a number among ``known``."""
+    spec, path = _key(override.path, override.value)
+    return spec, full_path(path, known) if spec == "hardware" else path
+
+
+def _override(text: str) -> Override:
     (override,) = parse_overrides([text])
+    return override
+
+
+def _key_of(text: str) -> tuple[str, str]:
+    override = _override(text)
     return _key(override.path, override.value)
 
 

@@ -25,7 +25,7 @@ from simulator.runs.inference import passes_of, yields
 from simulator.runs.line import Line
 from simulator.runs.prices import Prices
 from simulator.specs.scenario import Scenario
-from simulator.study.change import changed, of_hardware
+from simulator.study.change import changed, of_hardware, require_kinds
 from simulator.study.closed_form import Floats, estimate_many
 from simulator.study.what_if import counts_of, what_if
 
@@ -88,6 +88,7 @@ def screen(
     hold, or a run that is no stream of operators one after another: with expert or pipeline
     parallelism, or of training.
     """
+    require_kinds(base, axes)
     counts = counts_of(axes, how, MOST_POINTS)
     _require_stream(base, axes)
     plain = changed(base, {"fidelity": "roofline"})

@@ -12,7 +12,7 @@ from simulator.report.sensitivity import MATTERS, Elasticity, Sensitivity, Side
 from simulator.result import Bound, Result
 from simulator.specs.leaves import Leaf
 from simulator.specs.scenario import Scenario
-from simulator.study.change import changed, numbers, written
+from simulator.study.change import changed, full_path, numbers, written
 from simulator.study.what_if import Runner
 
 Told = Callable[[str, int, int], None]
@@ -46,7 +46,7 @@ def sensitivity(
         fix = f"a share from {LEAST:g} to {LARGEST:g}, such as 0.1"
         faults.append(Fault("sensitivity", None, "step", f"found {step!r:.40}", fix))
     known = {leaf.path: leaf for leaf in numbers(base)}
-    asked = None if paths is None else [_full(path, known) for path in paths]
+    asked = None if paths is None else [full_path(path, known) for path in paths]
     for path in asked or ():
         if path not in known:
             near = nearest(path, known)
@@ -99,18 +99,6 @@ def sensitivity(
         command=base.command.replace("tilecast run", "tilecast sensitivity", 1)
         + ("" if step == STEP else f" --step {step:g}"),
     )
-
-
-def _full(path: str, known: Iterable[str]) -> str:
-    """The path of the number that ``changed`` finds there: a memory may go by the start of its
-    kind (``memory.hbm.bandwidth``) where that is unique."""
-    full = path if path.startswith("hardware.") else f"hardware.{path}"
-    head, dot, rest = full.removeprefix("hardware.memory.").partition(".")
-    if full in known or not dot or not full.startswith("hardware.memory."):
-        return full
-    fits = [one for one in known if one.startswith(f"hardware.memory.{head}")]
-    fits = [one for one in fits if one.split(".")[3:] == rest.split(".")]
-    return fits[0] if len(fits) == 1 else full
 
 
 def _has_say(path: str, base: Scenario, result: Result) -> bool:

@@ -20,7 +20,7 @@ from simulator.result import Result
 from simulator.runs.inference import run_inference
 from simulator.runs.prices import Prices
 from simulator.specs.scenario import Scenario
-from simulator.study.change import changed
+from simulator.study.change import changed, require_kinds
 
 HOW = ("grid", "zip")
 MOST_POINTS = 1 << 20
@@ -54,6 +54,7 @@ def what_if(
     All points are checked before the first is run: raises InputError with the faults of all of
     them. CapacityError is raised when the turn comes to a point that does not fit.
     """
+    require_kinds(base, changes)
     return _run(scenarios(base, changes, how=how), told)
 
 
@@ -65,8 +66,8 @@ def counts_of(
 ) -> tuple[int, ...]:
     """How many values each path has; raises InputError where they cannot be combined, or make
     more than ``most`` points. ``where`` is what faults name: a file, or what was asked."""
-    if how not in HOW:
-        raise UnknownNameError("way to combine values", how, HOW)
+    if not isinstance(how, str) or how not in HOW:
+        raise UnknownNameError("way to combine values", str(how), HOW)
     fix = "write a list such as ['4 TB/s', '8 TB/s']"
     faults = [
         Fault(where, None, path, f"found {values!r:.40}", fix)

@@ -1,0 +1,72 @@
+"""What studies say to arguments that are none, and to one number that has two names."""
+
+import re
+
+import numpy as np
+import pytest
+
+from simulator import changed, load_scenario, screen, sensitivity, simulate, what_if
+from simulator.errors import SpecError, UnknownNameError
+
+BASE = load_scenario("llama-3.1-8b decode batch=8 context=2048 on h200")
+SHORT, FULL = "hardware.memory.hbm.bandwidth", "hardware.memory.hbm3e.bandwidth"
+
+
+@pytest.mark.parametrize("ask", [what_if, screen])
+@pytest.mark.parametrize("axes", [None, "batch", [("batch", [1])], {3: [1]}, {None: [1]}])
+def test_axes_that_are_no_mapping_of_paths_are_refused(ask, axes):
+    with pytest.raises(SpecError, match=r"mapping of paths|a path is a text"):
+        ask(BASE, axes)
+
+
+@pytest.mark.parametrize("ask", [what_if, screen])
+@pytest.mark.parametrize("base", [None, "llama-3.1-8b on h200"])
+def test_a_base_that_is_no_scenario_is_refused(ask, base):
+    with pytest.raises(SpecError, match="load_scenario"):
+        ask(base, {"compute.units": [100]})
+
+
+@pytest.mark.parametrize("how", [None, ["grid"], 3, "grd"])
+def test_a_way_to_combine_that_is_none_is_refused(how):
+    with pytest.raises(UnknownNameError, match="way to combine"):
+        what_if(BASE, {"batch": [1]}, how=how)
+
+
+@pytest.mark.parametrize("text", [None, 3, b"x", []])
+def test_a_scenario_that_is_no_text_is_refused(text):
+    with pytest.raises(SpecError, match=re.escape(f"{text!r}")):
+        load_scenario(text)
+
+
+def test_an_object_in_place_of_a_name_is_refused_in_few_words():
+    with pytest.raises(SpecError, match="write a name") as error:
+        changed(BASE, {"hardware": BASE.hardware})
+    assert len(str(error.value)) < 120
+
+
+def test_whole_numbers_of_numpy_and_any_order_of_paths_give_the_same_results():
+    one = {"batch": list(np.array([4, 8])), SHORT: ["4.8 TB/s", "8 TB/s"]}
+    two = {SHORT: ["8 TB/s", "4.8 TB/s"], "batch": [8, 4]}
+    first, second = ([found.latency for found in what_if(BASE, axes)] for axes in (one, two))
+    assert sorted(first) == sorted(second)
+    assert first[2] == simulate(BASE).latency
+
+
+def test_two_paths_to_one_number_are_refused_together():
+    with pytest.raises(SpecError, match="set twice"):
+        changed(BASE, {SHORT: "6 TB/s", FULL: "8 TB/s"})
+
+
+@pytest.mark.parametrize(("old", "new"), [(SHORT, FULL), (FULL, SHORT)])
+def test_a_change_replaces_what_was_set_by_another_path_to_the_number(old, new):
+    base = changed(BASE, {old: "6 TB/s"})
+    after = changed(base, {new: "8 TB/s"})
+    assert after.overrides == (f"{new}=8 TB/s",)
+    assert after.hardware.dram.bandwidth == 8e12
+
+
+def test_sensitivity_of_a_number_that_was_set_by_a_short_path_is_about_the_set_value():
+    base = changed(BASE, {SHORT: "6 TB/s"})
+    (entry,) = sensitivity(base, [SHORT]).entries
+    assert entry.value == 6e12
+    assert entry.more.value == pytest.approx(6.6e12)
