@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         predict,
         simulate,
     )
-    from simulator.pareto import pareto
+    from simulator.fronts import pareto
     from simulator.result import Result
     from simulator.scenario_text import load_scenario
     from simulator.specs.scenario import Scenario
@@ -67,7 +67,7 @@ _HOMES = {
     "compare": "simulator.study.compare",
     "load_scenario": "simulator.scenario_text",
     "make_study": "simulator.study.study_file",
-    "pareto": "simulator.pareto",
+    "pareto": "simulator.fronts",
     "read_study": "simulator.study.study_file",
     "Result": "simulator.result",
     "Scenario": "simulator.specs.scenario",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
@@ -28,7 +29,7 @@ def print_sensitivity(found: Sensitivity, stream: TextIO, top: int) -> None:
     """The ``top`` numbers, what turns within the step, and what was left out."""
     run = found.result
     parts = title(run)
-    stream.write(f"{parts[0]}\n")
+    stream.write(f"{numbers.cut(parts[0], 80, '..')}\n")
     rate = numbers.quantity(run.throughput, "tok/s" if run.unit == "tokens" else "samples/s")
     stream.write(f"  {rate} on {devices(run)}, bound by {run.bound_by}\n\n")
     entries = found.felt[:top]
@@ -43,8 +44,9 @@ def print_sensitivity(found: Sensitivity, stream: TextIO, top: int) -> None:
         if turned:
             named = numbers.cut(numbers.plain(", ".join(turned)), 36, "..")
             stream.write(f"  * what binds changes within the step: {named}\n")
-    for line in _left(found, len(entries)):
-        stream.write(f"  {line}\n")
+    for text in _left(found, len(entries)):
+        for line in textwrap.wrap(text, 76, subsequent_indent="  "):
+            stream.write(f"  {line}\n")
 
 
 def _table(entries: Sequence[Elasticity], step: str) -> Table:

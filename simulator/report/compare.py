@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from simulator.pareto import pareto
+from simulator.fronts import pareto
 from simulator.report import ratio
 from simulator.report.ratio import Ends, Verdict
 from simulator.result import Bound, Result

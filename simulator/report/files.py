@@ -36,7 +36,8 @@ def write_files(
             else:
                 whole.rename(target)
     except OSError as error:
-        found = error.strerror or str(error)
+        below = isinstance(error, FileExistsError)  # What mkdir says of a parent that is a file.
+        found = "lies in what is no directory" if below else error.strerror or str(error)
         fix = "name a directory that can be written, or a new one"
         raise SpecError([Fault(str(directory), None, "", found, fix)]) from None
     return [target / name for name in contents]

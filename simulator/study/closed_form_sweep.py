@@ -50,6 +50,10 @@ class Screened:
     def places(self, points: ArrayLike) -> dict[str, Ints]:
         """Which value of each axis the ``points``, counted from 0, have."""
         found = np.asarray(points, dtype=np.int64)
+        wrong = found[(found < 0) | (found >= len(self.latency))]
+        if len(wrong):
+            fix = f"a point from 0 to {len(self.latency) - 1:,}"
+            raise SpecError([Fault("screen", None, "points", f"found {wrong[0]}", fix)])
         if self.how == "zip":
             return dict.fromkeys(self.axes, found)
         places = np.unravel_index(found, tuple(len(values) for values in self.axes.values()))
@@ -64,7 +68,7 @@ class Screened:
 
     def exactly(self, points: Sequence[int]) -> Iterator[Result]:
         """The ``points`` simulated at the fidelity of the base, in that order."""
-        return what_if(self.base, self.changes(points), how="zip")
+        return what_if(self.base, self.changes(points), how="zip") if len(points) else iter(())
 
 
 def screen(
@@ -89,8 +93,8 @@ def screen(
     parallelism, or of training.
     """
     require_kinds(base, axes)
-    counts = counts_of(axes, how, MOST_POINTS)
     _require_stream(base, axes)
+    counts = counts_of(axes, how, MOST_POINTS)
     plain = changed(base, {"fidelity": "roofline"})
     start = _Priced.of(plain)
     tables, errors = [], []
@@ -128,6 +132,8 @@ def _require_stream(base: Scenario, axes: Mapping[str, Sequence[object]]) -> Non
         for path in axes
         if not of_hardware(path)
     ]  # fmt: skip
+    if not axes:
+        faults.append(Fault("sweep", None, "", "no axes", "name a path and its values"))
     for what, apart in (
         ("training", base.phase == "train"), ("pipeline parallelism", base.plan.pp > 1),
         ("expert parallelism", base.plan.ep > 1),

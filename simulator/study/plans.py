@@ -6,6 +6,7 @@ States a scenario for each device and hands them to the search. Holds no rule an
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -106,6 +107,10 @@ def search_plans(
                 faults += [SpecError(wrong)] if wrong else []
         except InputError as error:
             faults.append(error)
+    twice = [name for name, many in Counter(b.hardware.name for b in bases).items() if many > 1]
+    if twice:
+        fix = "name each device once"
+        faults.append(SpecError(Fault("plan", None, n, "is named twice", fix) for n in twice))
     if faults:
         lines = dict.fromkeys(line for fault in faults for line in str(fault).split("\n"))
         raise faults[0] if len(faults) == 1 else InputError("\n".join(lines))

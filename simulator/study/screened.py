@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simulator.errors import Fault, SpecError
-from simulator.pareto import pareto
+from simulator.fronts import pareto
 from simulator.study.closed_form_sweep import Ints, Screened, screen
 from simulator.study.study_file import Study
 

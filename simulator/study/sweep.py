@@ -20,7 +20,7 @@ from threading import Thread
 from typing import Any
 
 from simulator.errors import CapacityError, Fault, InputError, SimulatorError, SpecError
-from simulator.pareto import pareto
+from simulator.fronts import pareto
 from simulator.result import Result
 from simulator.specs.scenario import Scenario
 from simulator.study.change import changed

@@ -18,9 +18,9 @@ from simulator import load_scenario, simulate, what_if
 from simulator.costs.estimate import estimate
 from simulator.costs.lower import lower
 from simulator.costs.target import Target
+from simulator.fronts import pareto
 from simulator.mapping.kernel import Kernel
 from simulator.models.graph import Step, build_graph
-from simulator.pareto import pareto
 from simulator.specs.scenario import Scenario
 from simulator.study.closed_form import estimate_many
 from simulator.study.closed_form_sweep import CHUNK, screen

@@ -257,6 +257,50 @@ def test_a_stream_that_takes_nothing_is_no_traceback(device: str, code: int) -> 
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.parametrize("command", ["run {} --on h200", "compare {} --on h200,mi355x"])
+def test_a_reader_that_leaves_early_costs_neither_the_report_nor_the_exit_code(
+    command: str, tmp_path: Path
+) -> None:
+    program = "from simulator.cli import main; main()"
+    words = f"{command.format('llama-3.1-8b')} --report {tmp_path / 'report'}".split()
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as stream:
+        ran = subprocess.run(
+            [sys.executable, "-c", program, *words],
+            stdout=stream,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "report" / "index.html").exists()
+
+
+@pytest.mark.parametrize("made", ["file", "loop"])
+def test_a_report_in_what_is_no_directory_says_so(made: str, tilecast, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.touch() if made == "file" else home.symlink_to(home)
+    ran = tilecast("run llama-3.1-8b --on h200 --report", str(home / "report"))
+    assert ran.code == 2
+    assert "lies in what is no directory" in ran.err
+
+
+def test_one_device_by_two_names_is_not_planned_twice(tilecast) -> None:
+    ran = tilecast("plan llama-3.1-8b --on h200,h200_sxm --devices 1")
+    assert ran.code == 2
+    assert "h200: is named twice" in ran.err
+
+
+def test_no_line_of_a_sensitivity_is_over_80_columns_whatever_the_name(
+    tilecast, tmp_path: Path
+) -> None:
+    spec = tmp_path / "long.yaml"
+    spec.write_text(f"base: h200\nname: {'n' * 300}\n")
+    ran = tilecast("sensitivity llama-3.1-8b --top 3 --on", str(spec))
+    assert ran.code == 0
+    assert max(map(len, ran.out.splitlines())) <= 80
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys; import simulator.cli.app; "

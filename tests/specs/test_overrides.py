@@ -86,8 +86,8 @@ def test_a_kind_of_block_means_every_block_of_that_kind() -> None:
         ("compute.units=-1", "--set: compute.units: -1 is negative; it must be more than zero"),
         ("compute.units=nan", "--set: compute.units: found 'nan'; write a whole number"),
         (
-            "compute.units=1000000000000001",
-            "--set: compute.units: 1000000000000001 is too large; write a whole number",
+            "compute.units=1000000001",
+            "--set: compute.units: 1000000001 is too large; it is at most 1,000,000,000",
         ),
         ("compute.units=1.5", "--set: compute.units: 1.5 is not a whole number; write a whole"),
         ("compute.dies=1000", "--set: compute.dies: 1000 dies for 256 units; state the active"),
@@ -205,3 +205,24 @@ def test_a_value_that_is_no_yaml_is_one_fault(value: str) -> None:
 def test_a_position_is_written_as_it_is_counted(step: str) -> None:
     with pytest.raises(SpecError, match="no such path"):
         device(f"memory.{step}.bandwidth=24 TB/s")
+
+
+@pytest.mark.parametrize("other", ["memory.hbm4.bandwidth", "memory.0.bandwidth"])
+def test_two_paths_to_one_number_are_refused_in_either_order(other: str) -> None:
+    texts = ["memory.hbm.bandwidth=20 TB/s", f"{other}=24 TB/s"]
+    for order in (texts, texts[::-1]):
+        with pytest.raises(SpecError, match="is set twice, by another path too"):
+            device(*order)
+
+
+def test_a_section_that_is_set_whole_may_be_refined() -> None:
+    price = device("price={purchase: 30000 USD}", "price.rent=3 USD/h").price
+    assert price is not None
+    assert price.purchase == 30000
+    assert price.rent == 3
+
+
+def test_a_slip_below_an_item_of_a_list_offers_what_the_device_has() -> None:
+    parts = overrides_by_spec(["memory.hbm.bandwith=5 TB/s"])
+    with pytest.raises(SpecError, match=r"did you mean memory\.hbm3e\.bandwidth"):
+        load_hardware("h200", parts["hardware"])

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from simulator import changed, load_scenario, simulate
 from simulator.costs.estimate import estimate
 from simulator.errors import CapacityError, SpecError
+from simulator.fronts import pareto
 from simulator.mapping.kernel import Kernel, TileClass
-from simulator.pareto import pareto
 from simulator.study.closed_form import estimate_many
 from simulator.study.closed_form_sweep import screen
 

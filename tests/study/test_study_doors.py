@@ -5,7 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from simulator import changed, load_scenario, screen, sensitivity, simulate, what_if
+import simulator
+from simulator import changed, load_scenario, pareto, screen, sensitivity, simulate, what_if
 from simulator.errors import SpecError, UnknownNameError
 
 BASE = load_scenario("llama-3.1-8b decode batch=8 context=2048 on h200")
@@ -70,3 +71,28 @@ def test_sensitivity_of_a_number_that_was_set_by_a_short_path_is_about_the_set_v
     (entry,) = sensitivity(base, [SHORT]).entries
     assert entry.value == 6e12
     assert entry.more.value == pytest.approx(6.6e12)
+
+
+def test_a_screening_without_axes_is_refused():
+    with pytest.raises(SpecError, match="no axes"):
+        screen(BASE, {})
+
+
+@pytest.mark.parametrize("how", ["grid", "zip"])
+@pytest.mark.parametrize("point", [-1, 2])
+def test_a_point_that_was_not_screened_is_refused(how, point):
+    screened = screen(BASE, {"compute.units": [100, 132]}, how=how)
+    with pytest.raises(SpecError, match="a point from 0 to 1"):
+        screened.exactly([point])
+
+
+def test_an_empty_front_has_no_results():
+    axes = {SHORT: ["4 TB/s", "8 TB/s"], "hardware.memory.hbm3e.capacity": ["1 GB"]}
+    screened = screen(BASE, axes)
+    assert list(screened.exactly(pareto(screened.latency))) == []
+
+
+def test_no_public_name_is_hidden_by_a_module_of_that_name():
+    screen(BASE, {"compute.units": [100]})
+    modules = [name for name in simulator.__all__ if callable(getattr(simulator, name)) is False]
+    assert modules == ["__version__"]
