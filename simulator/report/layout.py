@@ -159,8 +159,8 @@ class Layout:
         y_low = min(y_low, y_high - least / decade)
         height = (y_high - y_low) * decade
         return (
-            Axis(low=10**x_low, high=10**x_high, start=left, length=length),
-            Axis(low=10**y_low, high=10**y_high, start=bottom, length=height),
+            Axis(low=10.0**x_low, high=10.0**x_high, start=left, length=length),
+            Axis(low=10.0**y_low, high=10.0**y_high, start=bottom, length=height),
         )
 
     def _radius(self, time: float) -> float:

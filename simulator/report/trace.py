@@ -24,6 +24,10 @@ LANES = {"forward": "computes", "backward": "computes", "input": "computes", "we
 """The lane of what a pipeline stage does; all else goes over links."""
 
 
+LONGEST = 1e9
+"""Seconds of which the nanoseconds fit in the format."""
+
+
 def write_trace(result: Result, path: str | Path) -> Path:
     """Write the trace of ``result`` to ``path``; raises SpecError where it cannot be written, and
     InputError where the package that encodes it is not installed."""
@@ -41,8 +45,12 @@ def trace(result: Result) -> bytes:
     """The trace as bytes; the same for the same result.
 
     Of inference: each pass in stream order, with what it keeps busy as counters in percent, and
-    one MoE layer on every rank. Of training: each stage of the pipeline.
+    one MoE layer on every rank. Of training: each stage of the pipeline. Raises SpecError for a run
+    of more than ``LONGEST`` seconds.
     """
+    if result.latency > LONGEST:
+        fix = f"at most {LONGEST:g} s: time stamps are whole nanoseconds"
+        raise SpecError([Fault("trace", None, "", f"a run of {result.latency:.3g} s", fix)])
     try:
         from perfetto.trace_builder.proto_builder import TraceProtoBuilder
     except ImportError:

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator import load_scenario, simulate
 from simulator.errors import BoundsError, SpecError
 from simulator.report import palette, pen, roofline
 from simulator.report.picture import Picture
@@ -367,3 +368,9 @@ def test_any_operators_find_their_place_under_the_roof(
         assert Box(x, y, x, y).inside(frame)
     for (one, first), (other, second) in itertools.combinations(boxes(sheet), 2):
         assert not first.hits(second), (one, other)
+
+
+@pytest.mark.parametrize("override", ["compute.units=1e9", "memory.hbm.bandwidth='1e-29 B/s'"])
+def test_a_device_of_any_speed_that_a_spec_may_state_is_drawn(override: str, tmp_path) -> None:
+    result = simulate(load_scenario(f"llama-3.1-8b decode {override} on h200"))
+    assert roofline.write_roofline(result, tmp_path / "roofline.png").stat().st_size > 0

@@ -122,3 +122,9 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="can be written"):
         write_trace(result, tmp_path / "absent" / "run.pftrace")
     assert write_trace(result, tmp_path / "run.pftrace").stat().st_size > 1000
+
+
+def test_a_run_whose_nanoseconds_do_not_fit_is_refused() -> None:
+    slow = load_scenario("llama-3.1-8b prefill input=2048 memory.hbm.bandwidth='1 B/s' on h200")
+    with pytest.raises(SpecError, match="time stamps are whole nanoseconds"):
+        trace(simulate(slow))
