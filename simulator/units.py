@@ -133,6 +133,9 @@ _SPOKEN = {
     for prefix in ("", *prefixes.split())
 }
 """What a data sheet says; the registry would take any prefix with any unit, such as mB."""
+_NUMBER = re.compile(
+    r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*(?:([^0-9.\s].*?)\s*)?"
+)
 _TEXT = re.compile(
     r"\s*([+-]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?)"
     r"\s*([A-Za-zµμ]+(?:\s*/\s*[A-Za-zµμ]+)*)\s*"
@@ -164,6 +167,17 @@ def _unknown(name: str) -> str:
         return f"write k{part[1]} (1000) or Ki{part[1]} (1024) in place of {part}"
     near = [known for known in _SPOKEN if known.lower() == part.lower()]
     return f"write {' or '.join(near)} in place of {part}" if near else ""
+
+
+def number_and_unit(text: str) -> tuple[float, str] | None:
+    """A number and the unit behind it, empty where there is none; None where it is no number.
+
+    >>> number_and_unit("23.3 TB/s"), number_and_unit("64"), number_and_unit("1.2.3 GHz")
+    ((23.3, 'TB/s'), (64.0, ''), None)
+    """
+    match = _NUMBER.fullmatch(text)
+    value = float(match[1]) if match else math.inf
+    return (value, match[2] or "") if match and math.isfinite(value) else None
 
 
 @lru_cache(maxsize=4096)

@@ -18,8 +18,9 @@ from simulator.report import numbers
 from simulator.report.sweep import Swept, reasons
 from simulator.specs.workload import Transformer
 from simulator.study.journal import Row
-from simulator.study.study_file import NUMBER, PLENTY, Study, read_study
+from simulator.study.study_file import PLENTY, Study, read_study
 from simulator.study.sweep import Told, front, sweep
+from simulator.units import number_and_unit
 from simulator.version import __version__
 
 SHOWN = 10
@@ -181,9 +182,9 @@ def _table(study: Study, best: Sequence[Mapping[str, Any]], title: str, stream: 
 
 def _short(value: str) -> str:
     """A value in 14 letters at most, a fraction with four digits."""
-    number = NUMBER.fullmatch(value)
-    if number is not None and number[1].count(".") == 1:
-        value = f"{float(number[1]):.4g} {number[2]}".strip()
+    number = number_and_unit(value)
+    if number is not None and not number[0].is_integer():
+        value = f"{number[0]:.4g} {number[1]}".strip()
     return numbers.cut(value, 14)
 
 

@@ -29,7 +29,6 @@ LETTERS: dict[Bound, str] = {
     "compute": "C", "memory": "M", "cache": "H", "link": "K", "latency": "L", "waiting": "W",
 }  # fmt: skip
 """What binds in one letter, for where a colour cannot stand."""
-_NUMBER = re.compile(r"\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(.*?)\s*")
 _UNITS = (
     units.BYTES, units.BYTES_PER_SECOND, units.FLOPS_PER_SECOND, units.HERTZ, units.SECONDS,
     units.WATTS, units.JOULES, units.BITS_PER_SECOND,
@@ -155,11 +154,11 @@ def varied(path: str, texts: Sequence[str]) -> Varied:
     ((8.0, 64.0), ())
     """
     distinct = list(dict.fromkeys(texts))
-    matches = [_NUMBER.fullmatch(text) for text in distinct]
-    names = {match[2] for match in matches if match}
-    values = None
-    if all(matches) and len(names) == 1:
-        values = _floats([match[1] for match in matches if match])
+    parts = [part for text in distinct if (part := units.number_and_unit(text))]
+    names = {unit for _, unit in parts}
+    values: list[float] | None = None
+    if len(parts) == len(distinct) and len(names) == 1:
+        values = [value for value, _ in parts]
     else:
         names = {""}
         values = next(filter(None, (_quantities(distinct, unit) for unit in _UNITS)), None)
@@ -172,13 +171,6 @@ def varied(path: str, texts: Sequence[str]) -> Varied:
         values=tuple(values[place] for place in order),
         unit=names.pop(),
     )
-
-
-def _floats(texts: Sequence[str]) -> list[float] | None:
-    try:
-        return [float(text) for text in texts]
-    except ValueError:
-        return None
 
 
 def _quantities(texts: Sequence[str], unit: units.Unit) -> list[float] | None:

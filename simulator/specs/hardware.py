@@ -196,8 +196,8 @@ class Power(Checked):
 
     @property
     def floor(self) -> Watts:
-        """Idle draw, as stated or else as assumed; never above the limit."""
-        return IDLE * self.peak if self.idle is None else min(self.idle, self.peak)
+        """Idle draw, as stated or else as assumed."""
+        return IDLE * self.peak if self.idle is None else self.idle
 
     @property
     def capped(self) -> bool:

@@ -43,9 +43,12 @@ def _clocks_are_ordered(values: Values) -> Broken:
 
 
 @rule(Power)
-def _a_cap_leaves_power_to_work_with(values: Values) -> Broken:
-    peak, cap = values.get("peak"), values.get("cap")
-    if peak and cap and "idle" in values:
+def _idle_and_a_cap_leave_power_to_work_with(values: Values) -> Broken:
+    peak, cap, idle = (values.get(key) for key in ("peak", "cap", "idle"))
+    if peak and idle and idle >= peak:
+        found = f"{show(idle, WATTS)} is not below the limit of {show(peak, WATTS)}"
+        yield "idle", found, "the draw of a device that does nothing"
+    elif peak and cap and "idle" in values:
         floor = Power(peak=peak, idle=values["idle"]).floor
         if cap <= floor:
             found = f"{show(cap, WATTS)} is not above the idle draw of {show(floor, WATTS)}"

@@ -11,7 +11,6 @@ Knows YAML and how points are laid out. Never touches costs or results.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, prod
@@ -26,8 +25,9 @@ from simulator.scenario_text import load_scenario, scenario_of
 from simulator.specs import yaml_tree as tree
 from simulator.specs.scenario import Scenario
 from simulator.specs.yaml_read import read_tree
-from simulator.study.change import changed
+from simulator.study.change import changed, numbers
 from simulator.study.what_if import MOST_POINTS, counts_of
+from simulator.units import number_and_unit
 
 HOW = ("grid", "zip", "latin_hypercube")
 PLENTY = 10_000
@@ -38,8 +38,6 @@ _FAULTY = 5
 """Wrong values of a path that are told."""
 _KEYS = ("base", "vary", "how", "points", "seed")
 _RANGE = ("from", "to", "steps", "scale")
-NUMBER = re.compile(r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*(.*?)\s*")
-"""A number and its unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +91,10 @@ def read_study(path: str | Path) -> Study:
             fix = f"did you mean {near[0]}?" if near else f"keys: {', '.join(_KEYS)}"
             faults.append(root.where(key).fault(key, "is no key of a study", fix))
     base = _base(root, faults)
-    axes = dict(_axes(root, faults))
+    axes = dict(_axes(root, _whole_numbers(base), faults))
+    for key in ("how", "points", "seed"):
+        if not isinstance(root.items.get(key), tree.Scalar | None):
+            faults.append(root.where(key).fault(key, "is no single value", "write one"))
     how = root.text("how") or "grid"
     if how not in HOW:
         fix = f"one of {', '.join(HOW)}"
@@ -106,7 +107,7 @@ def read_study(path: str | Path) -> Study:
             faults.append(fault)
         elif text is not None:
             counts[key] = int(text)
-    if how == "latin_hypercube" and not counts.get("points"):
+    if how == "latin_hypercube" and "points" not in root.items:
         fix = "how many to draw, like points: 100"
         faults.append(root.place.fault("points", "is missing", fix))
     study = None
@@ -116,6 +117,8 @@ def read_study(path: str | Path) -> Study:
             study = make_study(base, axes, how=how, path=str(path), **counts)
         for name, values in axes.items():
             faults += _wrong(base, name, values, root)
+        if not faults:
+            faults += _at_odds(base, axes, root)
     if faults or study is None:
         raise SpecError(faults)
     return study
@@ -166,7 +169,15 @@ def _base(root: tree.Mapping, faults: list[Fault]) -> Scenario | None:
     return None
 
 
-def _axes(root: tree.Mapping, faults: list[Fault]) -> Iterator[tuple[str, list[str]]]:
+def _whole_numbers(base: Scenario | None) -> frozenset[str]:
+    """Paths of what is counted: in a range of them every value is rounded."""
+    spec = () if base is None else numbers(base)
+    return frozenset((*COUNTS, *(leaf.path for leaf in spec if isinstance(leaf.value, int))))
+
+
+def _axes(
+    root: tree.Mapping, whole: frozenset[str], faults: list[Fault]
+) -> Iterator[tuple[str, list[str]]]:
     """Paths with their values, as texts."""
     vary = root.items.get("vary")
     if not isinstance(vary, tree.Mapping) or not vary.items:
@@ -184,11 +195,14 @@ def _axes(root: tree.Mapping, faults: list[Fault]) -> Iterator[tuple[str, list[s
                 faults.append(place.fault(path, found, "write a list such as [1, 8, 64]"))
             yield path, texts
         else:
-            yield path, list(_range(path, node, place, faults))
+            counted = not whole.isdisjoint({path.removeprefix("plan."), f"hardware.{path}", path})
+            yield path, list(_range(path, node, place, counted, faults))
 
 
-def _range(path: str, node: tree.Mapping, place: tree.Place, faults: list[Fault]) -> Iterator[str]:
-    """Values from one end to the other, evenly or by equal ratios."""
+def _range(
+    path: str, node: tree.Mapping, place: tree.Place, counted: bool, faults: list[Fault]
+) -> Iterator[str]:
+    """Values from one end to the other, evenly or by equal ratios, whole where ``counted``."""
     like = "like {from: 5 TB/s, to: 25 TB/s, steps: 9, scale: log}"
     if node.items and not set(node.items) & set(_RANGE):
         fix = f"write the whole path, like '{path}.{next(iter(node.items))}: [1, 8]', or a range "
@@ -197,19 +211,22 @@ def _range(path: str, node: tree.Mapping, place: tree.Place, faults: list[Fault]
     for key in node.items:
         if key not in _RANGE:
             faults.append(node.where(key).fault(f"{path}.{key}", "is no key of a range", like))
-    ends = [NUMBER.fullmatch(node.text(key) or "") for key in ("from", "to")]
+    first, last = (number_and_unit(node.text(key) or "") for key in ("from", "to"))
     steps, scale = node.text("steps") or "", node.text("scale") or "linear"
-    first, last = ends
     many = int(steps) if steps.isdecimal() and len(steps) < 9 else 0
+    bad = [k for k, end in (("from", first), ("to", last)) if node.text(k) and end is None]
+    if bad:
+        faults += (place.fault(f"{path}.{k}", f"found {node.text(k)!r:.40}", like) for k in bad)
+        return
     if first is None or last is None or not 2 <= many <= MOST_POINTS:
         found = f"needs from, to, and 2 to {MOST_POINTS:,} steps"
         faults.append(place.fault(path, found, like))
         return
-    if first[2] != last[2]:
-        found = f"goes from {first[0].strip()} to {last[0].strip()}"
+    (low, unit), (high, other) = first, last
+    if unit != other:
+        found = f"goes from {node.text('from')} to {node.text('to')}"
         faults.append(place.fault(path, found, "write both ends in one unit"))
         return
-    low, high = float(first[1]), float(last[1])
     if not isfinite(high - low):
         faults.append(place.fault(path, "has an end beyond all numbers", like))
         return
@@ -218,10 +235,22 @@ def _range(path: str, node: tree.Mapping, place: tree.Place, faults: list[Fault]
         faults.append(place.fault(path, found, "linear, or log between numbers above zero"))
         return
     spaced = np.linspace if scale == "linear" else np.geomspace
-    whole = path.removeprefix("plan.") in COUNTS
     values = (float(value) for value in spaced(low, high, many))
-    texts = (str(round(v)) if whole else f"{v:.6g} {first[2]}".strip() for v in values)
+    texts = (str(round(v)) if counted else f"{v:.6g} {unit}".strip() for v in values)
     yield from dict.fromkeys(texts)
+
+
+def _at_odds(base: Scenario, axes: Mapping[str, list[str]], root: tree.Mapping) -> list[Fault]:
+    """Faults of paths that lead to one number."""
+    try:
+        changed(base, {path: values[0] for path, values in axes.items()})
+    except SpecError as error:
+        place = root.where("vary")
+        twice = [fault for fault in error.faults if "twice" in fault.found]
+        return [place.fault(fault.path, fault.found, fault.fix) for fault in twice]
+    except InputError:
+        pass  # What only these values together forbid is an answer of its own.
+    return []
 
 
 def _wrong(base: Scenario, path: str, values: list[str], root: tree.Mapping) -> Iterator[Fault]:

@@ -16,6 +16,7 @@ from importlib import import_module
 from itertools import islice
 from multiprocessing import get_context, parent_process
 from pathlib import Path
+from socket import create_connection
 from threading import Thread
 from typing import Any
 
@@ -192,6 +193,7 @@ def _executor(workers: int, dask: str | None) -> Iterator[Pool | None]:
                 "pip install 'tilecast[dask]'"
             ) from None
         try:
+            _knock(dask)
             client = distributed.Client(dask, timeout=10, set_as_default=False)
         except (OSError, ValueError, TimeoutError, ImportError) as error:
             raise InputError(
@@ -220,6 +222,15 @@ def _executor(workers: int, dask: str | None) -> Iterator[Pool | None]:
             pool.executor.shutdown(cancel_futures=True)
     else:
         yield None
+
+
+def _knock(address: str) -> None:
+    """Raise OSError or ValueError where nothing listens: a client that was refused would wait for
+    itself at the end of the process."""
+    comm: Any = import_module("distributed.comm")
+    if "://" not in address or address.startswith(("tcp://", "tls://")):
+        with create_connection(comm.get_address_host_port(address), timeout=10):
+            pass
 
 
 def _follow() -> None:

@@ -284,15 +284,25 @@ def test_a_range_has_both_ends_and_even_steps_or_ratios(ranges: Study) -> None:
             ["one unit"],
         ),
         ("base: {line}\nhow: all\nvary:\n  batch: [1]\n", ["grid"]),
+        ("base: {line}\nhow: [zip]\nvary:\n  batch: [1]\n", ["study.yaml:2", "single value"]),
+        ("base: {line}\npoints: [3]\nvary:\n  batch: [1]\n", ["study.yaml:2", "single value"]),
+        (
+            "base: {line}\nvary:\n  memory.hbm.bandwidth: [4 TB/s]\n"
+            "  memory.hbm3e.bandwidth: [5 TB/s]\n",
+            ["study.yaml:2", "twice"],
+        ),
         ("base: {line}\nhow: latin_hypercube\nvary:\n  batch: [1]\n", ["points"]),
         ("base: {line}\nhow: zip\nvary:\n  batch: [1, 2]\n  context: [64]\n", ["as many values"]),
         ("base: llama decode on h2\nvary:\n  batch: [1]\n", ["study.yaml:1", "llama"]),
         ("base: {line}\nvary:\n  batch: {{from: 1.2.3, to: 9, steps: 3}}\n", ["1.2.3"]),
         (
             "base: {line}\nvary:\n  compute.clock: {{from: 1 GHz, to: 1e999 GHz, steps: 3}}\n",
-            ["study.yaml:3", "beyond all numbers"],
+            ["study.yaml:3", "clock.to: found", "1e999"],
         ),
-        ("base: {line}\nvary:\n  batch: {{from: 1, to: nan, steps: 3}}\n", ["needs from"]),
+        (
+            "base: {line}\nvary:\n  batch: {{from: 1, to: nan, steps: 3}}\n",
+            ["batch.to: found", "nan"],
+        ),
         ("base: {line}\nvary:\n  batch: {{from: 1, to: 9, steps: {many}}}\n", ["1,048,576"]),
         ("base: {line}\nvary:\n  memory.hbm.bandwidth: [inf TB/s]\n", ["inf TB/s"]),
         ("base: {line}\nvary:\n  memory.hbm.achieved: [.nan]\n", [".nan is not finite"]),
@@ -532,3 +542,22 @@ def test_what_sets_another_study_apart_is_named(tmp_path: Path) -> None:
 def test_what_is_no_table_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(SpecError, match="is no table"):
         sweep(study(), f"{tmp_path}/{name}" if name else name)
+
+
+def test_a_range_of_what_is_counted_is_rounded(tmp_path: Path) -> None:
+    text = f"base: {LINE}\nvary:\n  compute.units: {{from: 60, to: 132, steps: 4}}\n"
+    found = read_study(
+        write(tmp_path, text + "  memory.hbm.achieved: {from: 0.25, to: 1, steps: 4}\n")
+    )
+    assert found.axes["compute.units"] == ["60", "84", "108", "132"]
+    assert found.axes["memory.hbm.achieved"] == ["0.25", "0.5", "0.75", "1"]
+
+
+@pytest.mark.parametrize("address", ["nonsense", "", "localhost:1", "tcp://127.0.0.1:9"])
+def test_an_address_where_nothing_listens_is_refused_and_leaves_no_journal(
+    tmp_path: Path, address: str
+) -> None:
+    pytest.importorskip("distributed")
+    with pytest.raises(InputError, match="no Dask scheduler answers"):
+        sweep(study(), tmp_path / "rows.csv", dask=address)
+    assert list(tmp_path.iterdir()) == []
