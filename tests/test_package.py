@@ -56,3 +56,9 @@ def test_the_installed_command_runs_a_scenario(wheel: Path, tmp_path: Path) -> N
     )  # fmt: skip
     assert ran.stderr.startswith(str(site))
     assert json.loads(ran.stdout)["bound_by"] == "memory"
+
+
+def test_the_package_runs_as_the_command() -> None:
+    words = [sys.executable, "-m", "simulator", "list", "--json", "-"]
+    told = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert "mi455x" in told.stdout

@@ -1,0 +1,5 @@
+"""``python -m simulator``: the command ``tilecast``."""
+
+from simulator.cli import main
+
+main()
