@@ -17,6 +17,7 @@ from simulator.report.compare_words import (
     refusals,
     sheet_rows,
     use_rows,
+    warnings,
 )
 from simulator.study.compare import compare
 
@@ -53,7 +54,8 @@ def print_comparison(found: Comparison, stream: TextIO) -> None:
         stream.write("\n")
         put(stream, _curves(found))
     stream.write("\n")
-    for text in (*refusals(found), *notes(found)):
+    warned = (f"warning: {text}" for text in warnings(found))
+    for text in (*refusals(found), *notes(found), *warned):
         for line in _wrapped(text):
             stream.write(f"  {line}\n")
 

@@ -28,8 +28,8 @@ def found_sensitivity(base: Scenario, step: float = STEP) -> Sensitivity:
 def print_sensitivity(found: Sensitivity, stream: TextIO, top: int) -> None:
     """The ``top`` numbers, what turns within the step, and what was left out."""
     run = found.result
-    parts = title(run)
-    stream.write(f"{numbers.cut(parts[0], 80, '..')}\n")
+    for line in textwrap.wrap(", ".join(title(run)), 78, subsequent_indent="  "):
+        stream.write(f"{line}\n")
     rate = numbers.quantity(run.throughput, "tok/s" if run.unit == "tokens" else "samples/s")
     stream.write(f"  {rate} on {devices(run)}, bound by {run.bound_by}\n\n")
     entries = found.felt[:top]
@@ -80,4 +80,5 @@ def _left(found: Sensitivity, shown: int) -> list[str]:
     if rounded:
         named = ", ".join(f"{one.name} {signed(one.change(one.more))}" for one in rounded[:2])
         left.append(f"whole numbers take the nearest step: {named}")
-    return [*left, *found.notes]
+    warned = (f"warning: {numbers.plain(text)}" for text in found.result.warnings)
+    return [*left, *found.notes, *warned]

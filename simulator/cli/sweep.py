@@ -15,7 +15,7 @@ import typer
 from simulator.cli.sheet import grid, put
 from simulator.errors import Fault, SpecError
 from simulator.report import numbers
-from simulator.report.sweep import Swept, reasons
+from simulator.report.sweep import Swept, idle, reasons
 from simulator.specs.workload import Transformer
 from simulator.study.journal import Row
 from simulator.study.study_file import PLENTY, Study, read_study
@@ -113,6 +113,8 @@ def _print(study: Study, rows: Sequence[Row], screened: bool, stream: TextIO) ->
     else:
         stream.write(f"{len(ok):,} of {study.many:,} points have an answer\n")
         _table(study, front(rows), "fastest at each throughput", stream)
+        for path in idle(rows, study.paths):
+            stream.write(f"warning: {numbers.plain(path)} changes no answer\n")
     _reasons(rows, stream)
 
 

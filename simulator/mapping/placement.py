@@ -154,22 +154,24 @@ def require_fit(scenario: Scenario, use: MemoryUse) -> None:
     ]
     if scenario.phase == "train":
         raise CapacityError("; ".join([*lines, *_training_plans(scenario)]))
-    sizes = {part.name: part.bytes for part in use.parts}
-    shared = sizes["weights"] + sizes.get("KV cache", 0.0)
-    free = use.capacity - (use.total - shared)
+    plan = scenario.plan
+    free = use.capacity - (use.total - _shared(use))
     if free <= 0:
         lines.append(
-            f"activations and runtime alone take {_gb(use.total - shared)}, so no count of {name} "
-            "holds it: take a smaller batch or input"
+            f"activations and runtime alone take {_gb(use.total - _shared(use))}, so no count of "
+            f"{name} holds it: take a smaller batch or input"
         )
     else:
-        ep, batch = scenario.plan.ep, _largest_batch(scenario, use)
-        if ep == 1:
-            count = math.ceil(shared / free)
-            lines.append(f"by capacity {count} x {name} hold it{_tensor_parallel(scenario, count)}")
+        if plan.ep == 1:
+            whole = memory_use(replace(scenario, plan=replace(plan, tp=1, pp=1)))
+            ranks = math.ceil(_shared(whole) / free)
+            lines.append(
+                f"by capacity {plan.replicas * ranks} x {name} hold it"
+                f"{_tensor_parallel(scenario, ranks)}"
+            )
         lines += _expert_parallel(scenario)
-        if batch:
-            lines.append(f"on {ep} x {name} the largest batch that fits is {batch:,}")
+        if batch := _largest_batch(scenario, use):
+            lines.append(f"on {plan.devices} x {name} the largest batch that fits is {batch:,}")
     raise CapacityError("; ".join(lines))
 
 
@@ -208,17 +210,24 @@ def _training_plans(scenario: Scenario) -> Iterator[str]:
     yield "no plan near it fits: take a smaller micro-batch or sequence"
 
 
-def _tensor_parallel(scenario: Scenario, count: int) -> str:
-    """The smallest tensor-parallel degree of at least ``count``: it divides the heads."""
-    model = scenario.model
+def _shared(use: MemoryUse) -> Bytes:
+    """What more ranks of a replica would share: its weights and its cache."""
+    return sum(part.bytes for part in use.parts if part.name in ("weights", "KV cache"))
+
+
+def _tensor_parallel(scenario: Scenario, ranks: int) -> str:
+    """The devices of the least tensor-parallel degree of at least ``ranks`` that holds it."""
+    model, plan = scenario.model, scenario.plan
     if not isinstance(model, Transformer):
         return ""
     heads = [layer.attention.heads for layer in model.layers() if layer.attention is not None]
-    degree = next(
-        (d for d in range(count, max(heads, default=0) + 1) if all(h % d == 0 for h in heads)),
-        None,
-    )
-    return "" if degree is None else f", {degree} with tensor parallelism"
+    for degree in range(ranks, max(heads, default=0) + 1):
+        if any(count % degree for count in heads):
+            continue
+        found = replace(scenario, plan=replace(plan, tp=degree, pp=1))
+        if (use := memory_use(found)).total <= use.capacity:
+            return f", {found.plan.devices} with tensor parallelism"
+    return ""
 
 
 def _expert_parallel(scenario: Scenario) -> Iterator[str]:
@@ -247,9 +256,9 @@ def _expert_parallel(scenario: Scenario) -> Iterator[str]:
 def _largest_batch(scenario: Scenario, use: MemoryUse) -> int:
     """The largest batch whose cache and activations fit beside weights and runtime; 0 if none."""
     fixed = sum(part.bytes for part in use.parts if part.name in ("weights", "runtime"))
-    ep = scenario.plan.ep
-    each = (use.total - fixed) / -(-scenario.batch // ep)
-    return ep * max(0, int((use.capacity - fixed) // each)) if each else 0
+    replicas = scenario.plan.replicas
+    each = (use.total - fixed) / -(-scenario.batch // replicas)
+    return replicas * max(0, int((use.capacity - fixed) // each)) if each else 0
 
 
 def _gb(size: Bytes) -> str:

@@ -193,6 +193,7 @@ class Comparison:
                     "basis": run.provenance.weakest.basis,
                 },
                 "command": run.provenance.command,
+                "warnings": [*run.warnings],
             }
         if entry.points:
             strong = entry.front

@@ -17,6 +17,7 @@ from simulator.report.compare_words import (
     refusals,
     sheet_rows,
     use_rows,
+    warnings,
 )
 from simulator.report.experts_page import Table
 from simulator.report.study_page import Page, drawing_files, pictures, plate, write_page
@@ -63,9 +64,7 @@ def write_comparison(found: Comparison, directory: str | Path) -> list[Path]:
         title=f"Compared: {numbers.plain(found.about)}",
         about=f"{heading(found)}; ratios to {numbers.plain(found.base.hardware)}",
         findings=said,
-        warnings=[
-            numbers.plain(f"{run.hardware}: {text}") for run in runs for text in run.warnings
-        ],
+        warnings=[*warnings(found)],
         notes=[*refusals(found), *notes(found)],
         plates=plates,
         tables=_tables(found),

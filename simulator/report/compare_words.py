@@ -149,6 +149,16 @@ def notes(found: Comparison) -> Iterator[str]:
             yield numbers.plain(f"{entry.hardware}: the curve ends, as {entry.full}")
 
 
+def warnings(found: Comparison) -> Iterator[str]:
+    """What the runs warn of, each with the devices that it is about."""
+    about: dict[str, list[str]] = {}
+    for entry in found.entries:
+        for text in entry.result.warnings if entry.result else ():
+            about.setdefault(text, []).append(entry.hardware)
+    for text, names in about.items():
+        yield numbers.plain(f"{', '.join(names)}: {text}")
+
+
 def bought(entry: Entry) -> str:
     """How the cost of a device comes about that is bought and not rented; empty otherwise."""
     run = entry.result

@@ -136,6 +136,7 @@ class Sensitivity:
             "fixed": dict(self.fixed),
             "unused": list(self.unused),
             "notes": list(self.notes),
+            "warnings": list(run.warnings),
             "command": self.command,
             "run": run.provenance.command,
         }

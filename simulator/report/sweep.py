@@ -141,6 +141,11 @@ class Swept:
         states = {str(row["status"]) for row in self.rows if row["status"] != "ok"}
         return numbers.plain(states.pop()) if len(states) == 1 else "no answer" if states else ""
 
+    @property
+    def idle(self) -> list[str]:
+        """Paths whose value changes no answer."""
+        return idle(self.rows, self.paths)
+
     def point(self, row: Row, but: Varied | None = None) -> str:
         """Where a row stands, ``but`` for one path: ``batch 64, hbm.bandwidth 12 TB/s``."""
         said = [one.said(str(row[one.path])) for one in self.varied if one is not but]
@@ -199,6 +204,22 @@ def reasons(rows: Sequence[Row]) -> list[tuple[int, str, str]]:
             kinds.setdefault(kind, []).append(reason)
     found = [(len(all_), status, all_[0]) for (status, _), all_ in kinds.items()]
     return sorted(found, key=lambda kind: -kind[0])
+
+
+def idle(rows: Sequence[Row], paths: Sequence[str]) -> list[str]:
+    """Paths whose value changes nothing: points that differ in it alone have one answer."""
+    found = []
+    for path in paths:
+        first: dict[tuple[str, ...], Row] = {}
+        compared = False
+        for row in rows:
+            other = first.setdefault(tuple(str(row[one]) for one in paths if one != path), row)
+            if any(row[name] != other[name] for name in row if name not in ("index", *paths)):
+                break
+            compared |= row[path] != other[path]
+        else:
+            found += [path] if compared else []
+    return found
 
 
 def data(rows: Sequence[Row]) -> str:

@@ -47,7 +47,7 @@ def write_sweep(found: Swept, directory: str | Path) -> list[Path]:
         title=f"Study: {title}",
         about=f"{', '.join(_ways(found))}; {len(found.rows):,} points",
         findings=findings(found),
-        warnings=[],
+        warnings=[numbers.plain(f"{path} changes no answer.") for path in found.idle],
         notes=[numbers.plain(f"Base: {found.base}. Version {found.version}.")],
         plates=plates,
         tables=[*_best(found), *_unanswered(found), *_by_value(found), _points(found)],
