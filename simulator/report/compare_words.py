@@ -153,7 +153,7 @@ def warnings(found: Comparison) -> Iterator[str]:
     """What the runs warn of, each with the devices that it is about."""
     about: dict[str, list[str]] = {}
     for entry in found.entries:
-        for text in entry.result.warnings if entry.result else ():
+        for text in () if entry.result is None else entry.result.warnings:
             about.setdefault(text, []).append(entry.hardware)
     for text, names in about.items():
         yield numbers.plain(f"{', '.join(names)}: {text}")

@@ -12,7 +12,7 @@ from simulator.report.sensitivity import MATTERS, Elasticity, Sensitivity, Side
 from simulator.result import Bound, Result
 from simulator.specs.leaves import Leaf
 from simulator.specs.scenario import Scenario
-from simulator.study.change import changed, full_path, numbers, written
+from simulator.study.change import changed, full_path, numbers, require_kinds, written
 from simulator.study.what_if import Runner
 
 Told = Callable[[str, int, int], None]
@@ -39,8 +39,10 @@ def sensitivity(
     nearest to them. ``paths`` are those of ``changed`` below ``hardware.``; without them all
     numbers of the spec are taken, but those that the run does not use. Largest first.
 
-    Raises SpecError for a step or a path that is none, and what ``simulate`` raises for ``base``.
+    Raises SpecError for a base, a step or a path that is none, and what ``simulate`` raises for
+    ``base``.
     """
+    require_kinds(base, {})
     faults = []
     if not LEAST <= step <= LARGEST:
         fix = f"a share from {LEAST:g} to {LARGEST:g}, such as 0.1"

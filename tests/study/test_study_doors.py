@@ -20,7 +20,7 @@ def test_axes_that_are_no_mapping_of_paths_are_refused(ask, axes):
         ask(BASE, axes)
 
 
-@pytest.mark.parametrize("ask", [what_if, screen])
+@pytest.mark.parametrize("ask", [what_if, screen, sensitivity])
 @pytest.mark.parametrize("base", [None, "llama-3.1-8b on h200"])
 def test_a_base_that_is_no_scenario_is_refused(ask, base):
     with pytest.raises(SpecError, match="load_scenario"):
