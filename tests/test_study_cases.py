@@ -126,6 +126,7 @@ def test_what_does_not_fit_has_neither_rate_nor_energy_in_a_study(tmp_path: Path
     (row,) = rows(tmp_path, "  context: [4096]\n", base=large)
     assert {row[name] for name in ("latency", "throughput", "energy", "cost", "bound_by")} == {None}
     assert "weights 811.7 GB" in row["reason"]
+    assert idle([row, row | {"context": "1"}], ["context"]) == []
 
 
 @pytest.mark.parametrize(

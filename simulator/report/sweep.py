@@ -216,7 +216,7 @@ def idle(rows: Sequence[Row], paths: Sequence[str]) -> list[str]:
             other = first.setdefault(tuple(str(row[one]) for one in paths if one != path), row)
             if any(row[name] != other[name] for name in row if name not in ("index", *paths)):
                 break
-            compared |= row[path] != other[path]
+            compared |= row["status"] == "ok" and row[path] != other[path]
         else:
             found += [path] if compared else []
     return found
