@@ -335,8 +335,12 @@ def simulate(scenario: Scenario, told: Callable[[], None] | None = None) -> Resu
     """Run ``scenario``. Pure: the same scenario gives the same Result.
 
     ``told`` is called for each kernel that was found, for those who show progress.
-    Raises CapacityError where the device does not hold it, with the shortfall and what would.
+    Raises CapacityError where the device does not hold it, with the shortfall and what would, and
+    SpecError for what is no scenario.
     """
+    if not isinstance(scenario, Scenario):
+        fix = "a scenario of make_scenario or load_scenario"
+        raise SpecError([Fault("simulate", None, "scenario", f"found {scenario!r:.40}", fix)])
     return run_inference(scenario, told=told)
 
 

@@ -60,6 +60,9 @@ def compare(
 
     Raises InputError with all that is wrong, and CapacityError where no device has an answer.
     """
+    if isinstance(hardware, str) or not isinstance(hardware, Sequence):
+        fix = "a list of devices, such as ['h200', 'mi355x']"
+        raise SpecError([Fault("compare", None, "hardware", f"found {hardware!r:.40}", fix)])
     faults: list[InputError] = []
     wrong = list(_wrong(hardware, batches))
     if wrong:

@@ -42,9 +42,12 @@ def sensitivity(
     Raises SpecError for a base, a step or a path that is none, and what ``simulate`` raises for
     ``base``.
     """
-    require_kinds(base, {})
+    if paths is not None:
+        several = isinstance(paths, Iterable) and not isinstance(paths, str)
+        paths = list(paths) if several else [paths]  # type: ignore[list-item]
+    require_kinds(base, dict.fromkeys(paths or ()))
     faults = []
-    if not LEAST <= step <= LARGEST:
+    if not isinstance(step, int | float) or not LEAST <= step <= LARGEST:
         fix = f"a share from {LEAST:g} to {LARGEST:g}, such as 0.1"
         faults.append(Fault("sensitivity", None, "step", f"found {step!r:.40}", fix))
     known = {leaf.path: leaf for leaf in numbers(base)}

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 import simulator
-from simulator import changed, load_scenario, pareto, screen, sensitivity, simulate, what_if
+from simulator import (
+    changed,
+    compare,
+    load_scenario,
+    pareto,
+    screen,
+    sensitivity,
+    simulate,
+    what_if,
+)
 from simulator.errors import SpecError, UnknownNameError
 
 BASE = load_scenario("llama-3.1-8b decode batch=8 context=2048 on h200")
@@ -25,6 +34,29 @@ def test_axes_that_are_no_mapping_of_paths_are_refused(ask, axes):
 def test_a_base_that_is_no_scenario_is_refused(ask, base):
     with pytest.raises(SpecError, match="load_scenario"):
         ask(base, {"compute.units": [100]})
+
+
+@pytest.mark.parametrize("scenario", [None, "llama-3.1-8b on h200", 3])
+def test_what_is_no_scenario_is_not_simulated(scenario):
+    with pytest.raises(SpecError, match="load_scenario"):
+        simulate(scenario)
+
+
+@pytest.mark.parametrize("hardware", [None, "h200", 3])
+def test_devices_that_are_no_list_are_not_compared(hardware):
+    with pytest.raises(SpecError, match="a list of devices"):
+        compare("llama-3.1-8b", hardware)
+
+
+def test_paths_may_come_from_a_generator_and_one_alone():
+    (one,) = sensitivity(BASE, "compute.units").entries
+    assert sensitivity(BASE, (path for path in ["compute.units"])).entries == (one,)
+
+
+@pytest.mark.parametrize("asked", [{"paths": 3}, {"paths": [3]}, {"step": "a"}, {"step": None}])
+def test_paths_and_steps_of_another_kind_are_refused(asked):
+    with pytest.raises(SpecError, match=r"a path is a text|a share from"):
+        sensitivity(BASE, **asked)
 
 
 @pytest.mark.parametrize("how", [None, ["grid"], 3, "grd"])
