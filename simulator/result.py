@@ -48,6 +48,10 @@ class Interval:
     level: float = 0.8
 
 
+NEARLY = 0.95
+"""Share of the busiest resource's time from which another one as good as binds too."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpUse:
     """All executions of one operator shape in the run."""
@@ -83,6 +87,15 @@ class OpUse:
     def time_each(self) -> Seconds:
         """One execution."""
         return self.time / self.count
+
+    @property
+    def nearly(self) -> tuple[Bound, ...]:
+        """Other resources that are busy for nearly as long as the one that binds."""
+        busy: dict[Bound, Seconds] = {
+            "memory": self.memory, "cache": self.cache, "compute": self.compute, "link": self.link,
+        }  # fmt: skip
+        most = busy.pop(self.bound_by, 0.0)
+        return tuple(bound for bound, time in busy.items() if 0 < NEARLY * most <= time)
 
     @property
     def bound_by(self) -> Bound:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import textwrap
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from simulator import make_scenario, simulate
 from simulator.cli.app import app
 from simulator.examples.gallery import COMMANDS
 from simulator.report.sweep import data
@@ -23,7 +25,8 @@ TEXT = (ROOT / "README.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", TEXT, flags=re.S)
+    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```", TEXT, flags=re.S | re.M)
+    return [textwrap.dedent(block) for _, block in found]
 
 
 def test_the_script_runs_and_prints_what_a_reader_expects(
@@ -92,6 +95,16 @@ def test_the_study_is_what_its_file_gives(tmp_path: Path) -> None:
     assert data(rows) == (kept / "rows.csv").read_text(), (
         "run python -m simulator.examples.gallery reports"
     )
+
+
+def test_the_accelerator_of_the_guide_is_sound_and_runs(tmp_path: Path) -> None:
+    (text,) = (block for block in blocks("yaml") if "acme" in block)
+    path = tmp_path / "acme-1.yaml"
+    path.write_text(text)
+    assert CliRunner().invoke(app, ["check", str(path)]).exit_code == 0
+    result = simulate(make_scenario("llama-3.1-8b", path))
+    assert result.cost is not None
+    assert result.memory.capacity == 192 * 2**30
 
 
 def test_pictures_and_files_that_it_names_are_there() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -144,6 +145,10 @@ def run(
     from simulator.study.training_run import token_count, train_for
 
     wrong: list[InputError] = []
+    if trace is not None and find_spec("perfetto") is None:
+        from simulator.report.trace import NO_PERFETTO
+
+        wrong.append(InputError(NO_PERFETTO))
     if sensitive and report is None:
         fix = "name the directory of the report"
         wrong.append(SpecError([Fault("run", None, "--sensitivity", "needs --report", fix)]))

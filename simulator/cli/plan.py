@@ -118,12 +118,26 @@ def print_plans(found: PlanSearch, stream: TextIO, top: int) -> None:
     for plans, names in orders.items():
         stream.write(f"\n{' and '.join(names)}\n")
         put(stream, _table(plans) if plans else "none")
+    each = _of_each(found)
+    if len(each) > 1 and {plan.hardware for plan in each} - {
+        plan.hardware for plans in orders for plan in plans
+    }:
+        stream.write(f"\nthe best of each device by {_NAMES[found.by[0]]}\n")
+        put(stream, _table(each))
     stream.write("\n")
     for line in _notes(found, top):
         under = " " * (4 if line.startswith(" ") else 2)
         stream.write(textwrap.fill(line, WIDTH, subsequent_indent=under) + "\n")
     for best in found.ranked(found.by[0])[:1]:
         stream.write("\nthe first one:\n" + _folded(best.command))
+
+
+def _of_each(found: PlanSearch) -> tuple[RankedPlan, ...]:
+    """The best plan of every device, in the first order that was asked for."""
+    best: dict[str, RankedPlan] = {}
+    for plan in found.ranked(found.by[0]):
+        best.setdefault(plan.hardware, plan)
+    return tuple(best.values())
 
 
 _NAMES = {"time": "time", "cost": "cost", "throughput": "throughput of a device"}
@@ -176,10 +190,16 @@ def _notes(found: PlanSearch, top: int) -> Iterator[str]:
     ]
     if unpriced:
         yield f"no cost for {', '.join(unpriced)}: no price is known (--set price.rent=...)"
+    rented, bought = [], []
     for base in found.bases:
         price = base.hardware.price
-        if price is not None and price.rent is None and price.purchase is not None:
+        if price is not None and price.rent is not None:
+            rented.append(base.hardware.name)
+        elif price is not None and price.purchase is not None:
+            bought.append(base.hardware.name)
             yield f"cost of {base.hardware.name}, assumed: {basis(price)}"
+    if rented and bought:
+        yield f"{', '.join(rented)} rented, {', '.join(bought)} bought: such costs are not alike"
     for name in found.bases[0].ignored:
         yield f"{name} was given, but has no say in a {found.bases[0].phase} run"
     for space in found.spaces:

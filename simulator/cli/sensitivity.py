@@ -76,6 +76,13 @@ def _left(found: Sensitivity, shown: int) -> list[str]:
         (len(found.unused), "that this run does not use"),
     ]
     left += [f"{count:,} more {text}" for count, text in counts if count]
+    refused = [
+        f"{one.name} {signed(one.change(side))}: {numbers.plain(side.refused)}"
+        for one in found.felt[:shown]
+        for side in (one.less, one.more)
+        if side.refused
+    ]
+    left += [f"refused: {text}" for text in refused]
     rounded = [one for one in found.felt if abs(one.change(one.more) - found.step) > 1e-9]
     if rounded:
         named = ", ".join(f"{one.name} {signed(one.change(one.more))}" for one in rounded[:2])

@@ -15,7 +15,7 @@ import typer
 from simulator.cli.sheet import grid, put
 from simulator.errors import Fault, SpecError
 from simulator.report import numbers
-from simulator.report.sweep import Swept, idle, reasons
+from simulator.report.sweep import Swept, reasons, warnings
 from simulator.specs.workload import Transformer
 from simulator.study.journal import Row
 from simulator.study.study_file import PLENTY, Study, read_study
@@ -104,17 +104,19 @@ def _swept(study: Study, path: Path, rows: Sequence[Row]) -> Swept:
 def _print(study: Study, rows: Sequence[Row], screened: bool, stream: TextIO) -> None:
     """What was run, its best points, and why some have no answer."""
     ok = [row for row in rows if row["status"] == "ok"]
-    stream.write(f"{study.base.command}\n")
+    for line in textwrap.wrap(f"base: {study.base.command}", 78, subsequent_indent="  "):
+        stream.write(f"{line}\n")
     if screened:
         stream.write(f"{study.many:,} points in closed form, {len(rows):,} of them run\n")
         if not rows:
             stream.write("no point fits: each needs more than the memory holds\n")
-        _table(study, ok, "fastest for the steps up their lists", stream)
+        _table(study, ok, "fastest with so few steps up the lists", stream)
     else:
         stream.write(f"{len(ok):,} of {study.many:,} points have an answer\n")
         _table(study, front(rows), "fastest at each throughput", stream)
-        for path in idle(rows, study.paths):
-            stream.write(f"warning: {numbers.plain(path)} changes no answer\n")
+    for text in warnings(rows, study.paths):
+        for line in textwrap.wrap(f"warning: {text}", 78, subsequent_indent="  "):
+            stream.write(f"{line}\n")
     _reasons(rows, stream)
 
 
@@ -168,7 +170,12 @@ def _table(study: Study, best: Sequence[Mapping[str, Any]], title: str, stream: 
     shown = best if len(best) <= SHOWN else best[:: -(-len(best) // SHOWN)]
     unit, times = numbers.column([row["latency"] for row in shown], "s")
     names = [numbers.cut(path.rpartition(".")[2], 12) for path in study.paths]
-    heads = [*names, unit, "per s", "bound"]
+    heads = [
+        *names,
+        unit,
+        "tok/s" if isinstance(study.base.model, Transformer) else "per s",
+        "bound",
+    ]
     cells = [
         [*(_short(str(row[path])) for path in study.paths), time,
          numbers.count(row["throughput"]), row["bound_by"]]

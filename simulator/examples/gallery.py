@@ -19,7 +19,7 @@ COMMANDS = {
     "first": "run llama-3.1-70b --on mi455x --phase decode --batch 32 --context 4096",
     "moe": "run deepseek-v3 --on mi455x --phase decode --batch 128 --ep 8"
     " --set moe.routing='zipf 1.2'",
-    "training": "run llama-3.1-405b --on mi300x --system mesh-8 --phase train --tp 8 --pp 8 --dp 8"
+    "training": "run llama-3.1-405b --on mi300x --phase train --tp 8 --pp 8 --dp 8"
     " --sequence 8192 --global-batch 512 --zero 1 --recompute selective",
 }
 """Runs by the directory of their report."""

@@ -30,6 +30,8 @@ class Sheet:
     capacity: Bytes
     hour: DollarsPerHour | None
     """What an hour of use costs at the power limit, rented or bought."""
+    rented: bool = False
+    """Whether that is a rent."""
 
 
 SPECS = ("peak", "bandwidth", "capacity", "hour")
@@ -147,7 +149,9 @@ class Comparison:
         return None if within is None else ratio.against(1.0, within)
 
     def spec(self, entry: Entry, name: str) -> float | None:
-        """A number of the sheet over that of the base."""
+        """A number of the sheet over that of the base; a rent over a rent alone."""
+        if name == "hour" and entry.sheet.rented != self.base.sheet.rented:
+            return None
         new, base = getattr(entry.sheet, name), getattr(self.base.sheet, name)
         return new / base if new and base else None
 

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from simulator.report import numbers, ratio
 from simulator.report.compare import SPECS, Comparison, Entry
 
+BOUGHT = "*"
+"""Mark of a cost that is no rent, beside rents."""
 NAME = 16
 """Letters of the name of a device in a table."""
 Rows = tuple[tuple[str, ...], list[list[str]], str]
@@ -77,7 +79,7 @@ def use_rows(found: Comparison) -> Rows:
     runs = [entry.result for entry in found.entries]
     unit, times = numbers.column([None if run is None else run.latency for run in runs], "s")
     size, free = numbers.column([entry.headroom for entry in found.entries], "B")
-    rates = numbers.digits
+    rates, mark = numbers.digits, BOUGHT if mixed(found) else ""
     rows = [
         [
             name(entry),
@@ -85,7 +87,7 @@ def use_rows(found: Comparison) -> Rows:
             time,
             numbers.count(None if run is None else run.throughput),
             rates(entry.per_joule),
-            rates(entry.dollars),
+            rates(entry.dollars) + mark * (entry.dollars is not None and not entry.sheet.rented),
             left,
             numbers.ABSENT if entry.least is None else f"{entry.least:,}",
             "" if run is None else run.provenance.weakest.basis,
@@ -140,6 +142,12 @@ def notes(found: Comparison) -> Iterator[str]:
                     lacking.setdefault(why, []).append(entry.hardware)
         for why, names in lacking.items():
             yield numbers.plain(f"no {what} for {', '.join(names)}: {why}")
+    if mixed(found):
+        rented = ", ".join(entry.hardware for entry in found.entries if entry.sheet.rented)
+        yield numbers.plain(
+            f"{BOUGHT} bought, while {rented} is rented: such costs are not alike; state a rent of"
+            " all, or of none (--set price.rent=null) and a purchase price"
+        )
     for entry in found.entries:
         if how := bought(entry):
             yield numbers.plain(f"cost of {entry.hardware}, assumed: {how}")
@@ -163,6 +171,11 @@ def bought(entry: Entry) -> str:
     """How the cost of a device comes about that is bought and not rented; empty otherwise."""
     run = entry.result
     return "" if run is None else run.provenance.source_of("cost")
+
+
+def mixed(found: Comparison) -> bool:
+    """Whether some devices are rented and others bought."""
+    return len({entry.sheet.rented for entry in found.entries if entry.sheet.hour}) > 1
 
 
 def faster(found: Comparison, entry: Entry) -> str:

@@ -108,13 +108,25 @@ def _binding(result: Result) -> Fact:
     details = []
     if result.latency > 0:
         share = numbers.percent(result.breakdown[bound] / result.latency)
-        details.append(f"{share} of the time")
+        details.append(f"{share} of the time{_nearly(result)}")
     if result.mbu is not None:
         peak = numbers.quantity(result.roof.bandwidth, "B/s")
         details.append(f"MBU {numbers.utilisation(result.mbu)} of {peak}")
     if result.mfu is not None and result.training is None:
         details.append(f"MFU {numbers.utilisation(result.mfu)}")
     return Fact(label="bound by", value=bound, details=tuple(details))
+
+
+def _nearly(result: Result) -> str:
+    """The resource that is as good as as busy for a good part of that time."""
+    times: dict[str, float] = {}
+    for op in result.ops:
+        if op.bound_by == result.bound_by:
+            for bound in op.nearly:
+                times[bound] = times.get(bound, 0.0) + op.time
+    other, time = max(times.items(), key=lambda entry: entry[1], default=("", 0.0))
+    share = time / result.breakdown[result.bound_by] if time else 0.0
+    return "" if share < 0.1 else f", {other} as busy in {numbers.percent(min(share, 1.0))} of it"
 
 
 def _memory(result: Result) -> Fact:

@@ -142,9 +142,9 @@ class Swept:
         return numbers.plain(states.pop()) if len(states) == 1 else "no answer" if states else ""
 
     @property
-    def idle(self) -> list[str]:
-        """Paths whose value changes no answer."""
-        return idle(self.rows, self.paths)
+    def warnings(self) -> list[str]:
+        """What the runs warn of, and which paths are idle."""
+        return warnings(self.rows, self.paths)
 
     def point(self, row: Row, but: Varied | None = None) -> str:
         """Where a row stands, ``but`` for one path: ``batch 64, hbm.bandwidth 12 TB/s``."""
@@ -204,6 +204,21 @@ def reasons(rows: Sequence[Row]) -> list[tuple[int, str, str]]:
             kinds.setdefault(kind, []).append(reason)
     found = [(len(all_), status, all_[0]) for (status, _), all_ in kinds.items()]
     return sorted(found, key=lambda kind: -kind[0])
+
+
+def warnings(rows: Sequence[Row], paths: Sequence[str]) -> list[str]:
+    """What runs warn of, said once for warnings that differ in numbers alone, and the paths whose
+    value changes no answer."""
+    kinds: dict[str, list[str]] = {}
+    for row in rows:
+        for text in filter(None, str(row.get("warnings") or "").split(" | ")):
+            kinds.setdefault(re.sub("[0-9][0-9,.]*", "0", text), []).append(text)
+    of = sum(row["status"] == "ok" for row in rows)
+    said = [
+        numbers.plain(texts[0] + (f" ({len(texts):,} of {of:,} points)" if len(texts) < of else ""))
+        for texts in kinds.values()
+    ]
+    return said + [numbers.plain(f"{path} changes no answer") for path in idle(rows, paths)]
 
 
 def idle(rows: Sequence[Row], paths: Sequence[str]) -> list[str]:

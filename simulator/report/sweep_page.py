@@ -47,12 +47,12 @@ def write_sweep(found: Swept, directory: str | Path) -> list[Path]:
         title=f"Study: {title}",
         about=f"{', '.join(_ways(found))}; {len(found.rows):,} points",
         findings=findings(found),
-        warnings=[numbers.plain(f"{path} changes no answer.") for path in found.idle],
+        warnings=[f"{text}." for text in found.warnings],
         notes=[numbers.plain(f"Base: {found.base}. Version {found.version}.")],
         plates=plates,
         tables=[*_best(found), *_unanswered(found), *_by_value(found), _points(found)],
         commands=[numbers.plain(f"tilecast sweep {found.name} -o rows.csv --report report")],
-        data="Data: rows.csv, beside this page, in base units.",
+        data="Data: rows.csv, beside this page; answers in base units, varied values as written.",
         sources=[Source(name=numbers.plain(found.name), text=found.text)],
     )
     return write_page(page, contents, directory, stale=FILES)

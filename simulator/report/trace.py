@@ -17,6 +17,7 @@ from simulator.units import Seconds
 if TYPE_CHECKING:
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TrackDescriptor
 
+NO_PERFETTO = "a trace needs the package perfetto; install it with pip install 'tilecast[trace]'"
 _SEQUENCE = 1
 """All packets are of one writer."""
 LANES = {"forward": "computes", "backward": "computes", "input": "computes", "weight": "computes",
@@ -54,9 +55,7 @@ def trace(result: Result) -> bytes:
     try:
         from perfetto.trace_builder.proto_builder import TraceProtoBuilder
     except ImportError:
-        raise InputError(
-            "a trace needs the package perfetto; install it with pip install 'tilecast[trace]'"
-        ) from None
+        raise InputError(NO_PERFETTO) from None
     pen = _Pen(TraceProtoBuilder())
     for stream in result.stream:
         _pass(pen, result, stream)

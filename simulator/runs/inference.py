@@ -404,6 +404,12 @@ def _warnings(scenario: Scenario) -> Iterator[str]:
             f"a cap of {power.limit:.4g} W is below the {moving:.4g} W that work bound by memory "
             "draws; how much slower that gets is not modelled"
         )
+    price = hardware.price
+    if price is not None and price.rent is not None and price.purchase is not None:
+        yield (
+            f"{hardware.name} has a rent and a purchase price; costs are those of the rent "
+            "(--set price.rent=null: of the purchase)"
+        )
     if model.basis == "assumed":
         yield f"{model.name} is an assumed architecture; nobody published it"
     if isinstance(model, Transformer):

@@ -38,7 +38,7 @@ def numbers_behind(
         "power.peak",
         "power.idle",
         *(("power.cap",) if hardware.power is not None and hardware.power.capped else ()),
-        *(f"price.{entry.name}" for entry in fields(Price)),
+        *(f"price.{name}" for name in _price(hardware.price)),
     ]
     efficiency = stack.matmul.efficiency
     of_stack = ["launch.gap", "framework_memory"]
@@ -96,6 +96,13 @@ def numbers_behind(
         numbers.append(Basis(path="cost", source=basis(price), basis="assumed"))
     numbers.append(Basis(path=scenario.model.name, source="workload", basis=scenario.model.basis))
     return tuple(numbers)
+
+
+def _price(price: Price | None) -> list[str]:
+    """What of a price has a say: a rent stands for all else."""
+    if price is not None and price.rent is not None:
+        return ["rent"]
+    return [entry.name for entry in fields(Price)]
 
 
 _FAR: dict[str, str] = {"same": "measured", "sibling": "derived", "new": "estimated"}

@@ -183,6 +183,7 @@ def _sheet(base: Scenario, result: Result | None) -> Sheet:
         bandwidth=device.dram.bandwidth or 0.0,
         capacity=device.dram.capacity,
         hour=hourly(device.price, None if device.power is None else device.power.limit),
+        rented=device.price is not None and device.price.rent is not None,
     )
 
 

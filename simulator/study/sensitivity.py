@@ -128,6 +128,8 @@ def _has_say(path: str, base: Scenario, result: Result) -> bool:
 
 def _whole(leaf: Leaf, step: float) -> str:
     """Why a number cannot be varied, or nothing."""
+    if leaf.path.endswith("scale_up.peers"):
+        return "a domain of other size is another plan"
     if leaf.value == 0:
         return "it is 0"
     if isinstance(leaf.value, int) and round(leaf.value * (1 + step)) == leaf.value:

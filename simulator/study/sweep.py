@@ -41,9 +41,10 @@ TRIES = 3
 """How often a chunk is given to a worker that was lost."""
 METRICS = (
     "latency", "latency_lower", "latency_upper", "throughput", "bound_by", "mfu", "mbu",
-    "memory_bytes", "devices", "energy", "cost",
+    "memory_bytes", "devices", "energy", "cost", "warnings",
 )  # fmt: skip
-"""Columns of an answer, in base units: seconds, tokens per second, bytes, joules, dollars."""
+"""Columns of an answer, in base units: seconds, tokens per second, bytes, joules, dollars; and what
+the run warns of."""
 
 
 def sweep(
@@ -178,6 +179,7 @@ def _metrics(result: Result) -> Row:
         "devices": result.devices,
         "energy": result.energy,
         "cost": result.cost,
+        "warnings": " | ".join(result.warnings) or None,
     }
 
 
