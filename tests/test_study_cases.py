@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 
-from simulator import compare, load_scenario, sensitivity, simulate
+from simulator import compare, load_scenario, make_scenario, sensitivity, simulate
 from simulator.cli.compare import print_comparison
 from simulator.cli.sensitivity import print_sensitivity
 from simulator.errors import CapacityError, InputError
-from simulator.report.sweep import idle
+from simulator.report.compare_words import notes, use_rows
+from simulator.report.facts import facts
+from simulator.report.sweep import idle, warnings
 from simulator.study.study_file import read_study
 from simulator.study.sweep import sweep
 
@@ -184,3 +186,57 @@ def test_one_sequence_on_eight_devices_pays_for_what_is_no_bandwidth() -> None:
     assert sum(op.count for op in reduced if op.name.startswith("decode")) == 160 * 2047
     fixed = result.breakdown["latency"] + result.breakdown["link"]
     assert fixed / 2048 > (measured - roofline) / 2
+
+
+def test_a_rent_is_no_multiple_of_a_purchase() -> None:
+    found = compare("llama-3.1-8b", ["h200", "b200", "mi300x"], context=512)
+    rented, bought, other = found.entries
+    assert (rented.sheet.rented, bought.sheet.rented, other.sheet.rented) == (True, False, True)
+    assert found.spec(bought, "hour") is None
+    assert found.spec(other, "hour") == pytest.approx(1.75 / 4.75)
+    costs = [row[5] for row in use_rows(found)[1]]
+    assert [cost.endswith("*") for cost in costs] == [False, True, False]
+    assert any("such costs are not alike" in text for text in notes(found))
+
+
+def test_a_price_without_a_say_is_named() -> None:
+    overrides = ["price.purchase=60000 USD", "price.pue=1.5"]
+    scenario = make_scenario("llama-3.1-8b", "h200", context=512, overrides=overrides)
+    plain = simulate(make_scenario("llama-3.1-8b", "h200", context=512))
+    result = simulate(scenario)
+    said = " ".join(result.warnings)
+    assert result.cost == plain.cost
+    assert "costs are those of the rent" in said
+    assert all(
+        f"{name} was set, but has no say" in said for name in ("price.purchase", "price.pue")
+    )
+    overrides = [*overrides, "price.rent=null"]
+    bought = simulate(make_scenario("llama-3.1-8b", "h200", context=512, overrides=overrides))
+    assert bought.warnings == ()
+    assert bought.cost is not None
+    # 60,000 USD and half as much for the server over four years of 70 % use, and electricity.
+    hours = bought.latency / 3600
+    written_off = 90_000 / (4 * 8766 * 0.7)
+    assert bought.power is not None
+    drawn = bought.power / 1000 * 1.5 * 0.08
+    assert bought.cost == pytest.approx((written_off + drawn) * hours)
+
+
+def test_warnings_of_runs_are_in_the_rows_of_a_study(tmp_path: Path) -> None:
+    found = rows(tmp_path, "  power.cap: [150 W, 250 W, 700 W]\n")
+    warned = [row["warnings"] for row in found]
+    assert "a cap of 150 W" in warned[0]
+    assert "a cap of 250 W" in warned[1]
+    assert warned[2] == "power.cap was set, but has no say in this run"
+    (said,) = (text for text in warnings(found, ["power.cap"]) if "a cap of" in text)
+    assert said.endswith("(2 of 3 points)")
+
+
+def test_what_is_as_busy_as_what_binds_is_said() -> None:
+    # Decode of 64 sequences on an H200: the units read keys and values as long as the memory does.
+    result = simulate(load_scenario("llama-3.1-8b decode batch=64 on h200"))
+    (core,) = (op for op in result.ops if op.name == "attn.core")
+    assert min(core.compute, core.memory) > 0.95 * max(core.compute, core.memory)
+    assert core.nearly == ("memory" if core.bound_by == "compute" else "compute",)
+    (binding,) = (fact for fact in facts(result) if fact.label == "bound by")
+    assert f"{core.nearly[0]} as busy in" in binding.details[0]

@@ -126,3 +126,16 @@ def test_all_that_is_wrong_is_said_at_once(tilecast: Tilecast) -> None:
 def test_the_same_command_writes_the_same_bytes(tilecast: Tilecast) -> None:
     command = "plan gpt-oss-20b --on h200 --batch 16 --devices 2 --json -"
     assert tilecast(command)[1] == tilecast(command)[1]
+
+
+def test_the_best_plan_of_each_device_is_shown_where_others_fill_the_list(
+    tilecast: Tilecast,
+) -> None:
+    words = "plan llama-3.1-8b --on h200,mi455x --batch 8 --context 512 --devices 1,2 --top 1"
+    code, out, _ = tilecast(words)
+    assert code == 0
+    each = rows(out, "the best of each device by time")[1:]
+    assert {row[1] for row in each} == {"h200", "mi455x"}
+    assert "such costs are not alike" not in out
+    out = tilecast("plan llama-3.1-8b --on h200,b200 --devices 1")[1]
+    assert "h200 rented, b200 bought: such costs are not alike" in " ".join(out.split())
