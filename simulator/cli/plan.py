@@ -119,9 +119,7 @@ def print_plans(found: PlanSearch, stream: TextIO, top: int) -> None:
         stream.write(f"\n{' and '.join(names)}\n")
         put(stream, _table(plans) if plans else "none")
     each = _of_each(found)
-    if len(each) > 1 and {plan.hardware for plan in each} - {
-        plan.hardware for plans in orders for plan in plans
-    }:
+    if len(each) > len({plan.hardware for plan in found.ranked(found.by[0])[:top]}):
         stream.write(f"\nthe best of each device by {_NAMES[found.by[0]]}\n")
         put(stream, _table(each))
     stream.write("\n")
