@@ -84,7 +84,7 @@ def _latency(result: Result) -> Fact:
         value = numbers.interval(result.latency, *ends, "s")
     limits = numbers.span(result.bounds.lower, result.bounds.upper, "s")
     label = LATENCY.get(result.phase, "step time")
-    return Fact(label=label, value=value, details=(f"bounds {limits}",))
+    return Fact(label=label, value=value, details=(f"bounds {limits} at these rates",))
 
 
 def _throughput(result: Result) -> Fact:
