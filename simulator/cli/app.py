@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +28,7 @@ from simulator.cli.options import (
     Workload,
 )
 from simulator.cli.question import asks
-from simulator.cli.write import write_json
+from simulator.cli.write import say_written, write_json
 
 app = typer.Typer(
     name="tilecast",
@@ -137,56 +136,12 @@ def run(
     json: Json = None,
 ) -> None:
     """Simulate a model on an accelerator and print what binds it."""
-    import sys
+    from simulator.cli.run import run_scenario
 
-    from simulator.api import make_scenario, simulate
-    from simulator.cli.progress import counting
-    from simulator.errors import Fault, InputError, SpecError, together
-    from simulator.study.training_run import token_count, train_for
-
-    wrong: list[InputError] = []
-    if trace is not None and find_spec("perfetto") is None:
-        from simulator.report.trace import NO_PERFETTO
-
-        wrong.append(InputError(NO_PERFETTO))
-    if sensitive and report is None:
-        fix = "name the directory of the report"
-        wrong.append(SpecError([Fault("run", None, "--sensitivity", "needs --report", fix)]))
-    try:
-        if train_tokens is not None:
-            token_count(train_tokens)
-    except InputError as error:
-        wrong.append(error)
-    try:
-        scenario = make_scenario(workload, on, **asked)
-    except InputError as error:
-        wrong.append(error)
-    if wrong:
-        raise together(wrong)
-    with counting() as told:
-        result = simulate(scenario, told)
-    if train_tokens is not None:
-        result = train_for(result, train_tokens)
-    if json is not None:
-        write_json(result.to_dict(), json)
-    if json != "-":
-        from simulator.report.table import print_table
-
-        print_table(result, sys.stdout)
-    if report is not None:
-        from simulator.report.page import write_report
-
-        found = None
-        if sensitive:
-            from simulator.cli.sensitivity import found_sensitivity
-
-            found = found_sensitivity(scenario)
-        written = write_report(result, report, found)
-        sys.stderr.write(f"report: {', '.join(str(path) for path in written)}\n")
-    if trace is not None:
-        from simulator.report.trace import write_trace
-
-        sys.stderr.write(f"trace: {write_trace(result, trace)}\n")
+    run_scenario(
+        workload, on, asked, train_tokens=train_tokens, report=report, sensitive=sensitive,
+        trace=trace, json=json,
+    )  # fmt: skip
 
 
 @app.command()
@@ -279,8 +234,7 @@ def compare(
     if report is not None:
         from simulator.report.compare_page import write_comparison
 
-        written = write_comparison(found, report)
-        sys.stderr.write(f"report: {', '.join(str(path) for path in written)}\n")
+        say_written(write_comparison(found, report))
 
 
 @app.command()
@@ -312,8 +266,7 @@ def sensitivity(
     if report is not None:
         from simulator.report.sensitivity_page import write_sensitivity
 
-        written = write_sensitivity(found, report)
-        sys.stderr.write(f"report: {', '.join(str(path) for path in written)}\n")
+        say_written(write_sensitivity(found, report))
 
 
 @app.command()

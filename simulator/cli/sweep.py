@@ -13,6 +13,7 @@ from typing import Any, TextIO
 import typer
 
 from simulator.cli.sheet import grid, put
+from simulator.cli.write import say_written
 from simulator.errors import Fault, SpecError
 from simulator.report import numbers
 from simulator.report.sweep import Swept, reasons, warnings
@@ -76,8 +77,7 @@ def run_sweep(
     if report is not None:
         from simulator.report.sweep_page import write_sweep
 
-        written = write_sweep(_swept(study, path, rows), report)
-        sys.stderr.write(f"report: {', '.join(str(file) for file in written)}\n")
+        say_written(write_sweep(_swept(study, path, rows), report))
 
 
 def _swept(study: Study, path: Path, rows: Sequence[Row]) -> Swept:

@@ -1,7 +1,8 @@
-"""Where JSON goes: a file, whole or not at all, or standard output."""
+"""Where JSON goes: a file, whole or not at all, or standard output; and the files of a report."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,3 +35,10 @@ def write_json(data: Any, target: str) -> None:
     except OSError as error:
         fix = "name a file in a folder that can be written"
         raise SpecError([Fault(target, None, "", error.strerror or str(error), fix)]) from None
+
+
+def say_written(paths: Iterable[Path]) -> None:
+    """Name the files of a report on standard error."""
+    import sys
+
+    sys.stderr.write(f"report: {', '.join(str(path) for path in paths)}\n")

@@ -14,9 +14,9 @@ from simulator.mapping.held import inference_weights, kv_bytes_per_rank
 from simulator.mapping.legality import plan_faults
 from simulator.mapping.training_memory import training_memory
 from simulator.mapping.unet_memory import unet_training_memory
+from simulator.memory_use import MemoryPart, MemoryUse
 from simulator.models.arithmetic import kv_bytes_at, weight_bytes
 from simulator.models.graph_parts import operand_format
-from simulator.result import MemoryPart, MemoryUse
 from simulator.specs.plan import Plan
 from simulator.specs.precision import number_format
 from simulator.specs.scenario import Scenario

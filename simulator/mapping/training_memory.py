@@ -15,9 +15,9 @@ from simulator.mapping.activations import head_saved, layer_saved, stream_bytes
 from simulator.mapping.held import by_rank, cut, ends_held, is_routed, layer_held
 from simulator.mapping.stages import Stage, in_flight
 from simulator.mapping.training_states import ADAM, LAYOUTS, WORKING, model_states
+from simulator.memory_use import MemoryPart, MemoryUse
 from simulator.models.recipes import RECIPES, Place, in_recipe
 from simulator.models.weights import Weight
-from simulator.result import MemoryPart, MemoryUse
 from simulator.specs.plan import Plan
 from simulator.specs.precision import number_format
 from simulator.specs.workload import Layer, Transformer

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from simulator.mapping.activations import FP32
 from simulator.mapping.training_states import ADAM, WORKING, model_states
+from simulator.memory_use import MemoryPart, MemoryUse
 from simulator.models.graph_unet import build_unet_graph
 from simulator.models.unet import unet_weights
 from simulator.ops.attention import Attention
@@ -17,7 +18,6 @@ from simulator.ops.conv import Conv2d
 from simulator.ops.matmul import Matmul
 from simulator.ops.op import Op
 from simulator.ops.pointwise import GATED, Pointwise
-from simulator.result import MemoryPart, MemoryUse
 from simulator.specs.plan import Plan
 from simulator.specs.precision import number_format
 from simulator.specs.workload import UNet

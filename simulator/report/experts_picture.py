@@ -101,6 +101,15 @@ class Scale:
         return [place * step for place in range(first, last + 1)]
 
 
+@dataclass(frozen=True, slots=True)
+class Swatch:
+    """One entry of a legend; hatched where it has no colour."""
+
+    text: str
+    colour: str
+    height: float = 12.0
+
+
 class Sketch:
     """A picture in the making, from its top edge down."""
 
@@ -144,6 +153,22 @@ class Sketch:
         """One line of text around ``y``, its middle cut out where it is wider than ``room``."""
         text = fitted(numbers.typeset(text), room)
         self.words.append(Words(text=text, x=x, y=y, align=align, colour=colour, bold=bold))
+
+    def legend(self, entries: Iterable[Swatch], y: float = 0.0) -> float:
+        """Colours and what they stand for, from ``y`` down in as many lines as they need; returns
+        the lower edge."""
+        at = 0.0
+        for entry in entries:
+            needs = text_width(entry.text, TEXT) + 44
+            if at and at + needs > self.width:
+                at, y = 0.0, y - LINE - 3
+            box = Rect(at, y - LINE / 2 - entry.height / 2, 18.0, entry.height)
+            self.fill([box], entry.colour or palette.OTHER, hatched=not entry.colour)
+            if not entry.colour:
+                self.frame(box, colour=palette.FAINT, weight=0.7)
+            self.write(entry.text, at + 24, y - LINE / 2, room=self.width - at - 24)
+            at += needs
+        return y - LINE
 
     def finish(self, height: float, title: str, caption: str) -> Drawing:
         """The picture, ``height`` points from the top edge to the bottom."""

@@ -14,7 +14,7 @@ from simulator.expert_use import ExpertUse, Span
 from simulator.report import numbers, palette
 from simulator.report.experts import timeline_finding
 from simulator.report.experts_lanes import Lane, lanes
-from simulator.report.experts_picture import LINE, Drawing, Rect, Scale, Sketch
+from simulator.report.experts_picture import Drawing, Rect, Scale, Sketch, Swatch
 from simulator.report.placement import text_width
 
 DRAWN = 16
@@ -75,7 +75,7 @@ def picture(use: ExpertUse, width: float) -> Drawing:
         length=math.floor(width - left - (84.0 if wide else 58.0)),
     )
     sketch = Sketch(width)
-    y = _legend(sketch, named, any(lane.waiting for lane in shown), width)
+    y = sketch.legend(_legend(named, any(lane.waiting for lane in shown))) - 4
     sketch.write("waits", width - 4, y - 8, "right", colour=palette.FAINT)
     top = y = y - 20
     least = _least(shown, x)
@@ -210,23 +210,10 @@ def _least(shown: list[Lane], x: Scale) -> float:
     return least
 
 
-def _legend(sketch: Sketch, named: Kinds, waits: bool, width: float) -> float:
-    """Numbers, colours and names of the kinds in as many lines as they need."""
-    at, y = 0.0, 0.0
+def _legend(named: Kinds, waits: bool) -> list[Swatch]:
+    """Numbers, colours and names of the kinds."""
     entries = [
-        (f"{place} {numbers.plain(name)}", palette.SERIES[place - 1])
+        Swatch(f"{place} {numbers.plain(name)}", palette.SERIES[place - 1])
         for place, name in enumerate(named.names, start=1)
     ]
-    if waits:
-        entries.append(("waiting", ""))
-    for text, colour in entries:
-        needs = text_width(text, 12.0) + 40
-        if at and at + needs > width:
-            at, y = 0.0, y - LINE - 3
-        box = Rect(at, y - LINE / 2 - 6, 18.0, 12.0)
-        sketch.fill([box], colour or palette.OTHER, hatched=not colour)
-        if not colour:
-            sketch.frame(box, colour=palette.FAINT, weight=0.7)
-        sketch.write(text, at + 24, y - LINE / 2, room=width - at - 24)
-        at += needs
-    return y - LINE - 4
+    return [*entries, Swatch("waiting", "")] if waits else entries

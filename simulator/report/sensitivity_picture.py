@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from simulator.report import numbers, palette
-from simulator.report.experts_picture import LINE, Drawing, Rect, Scale, Sketch
+from simulator.report.experts_picture import LINE, Drawing, Rect, Scale, Sketch, Swatch
 from simulator.report.placement import text_width
 from simulator.report.sensitivity import (
     SMALL,
@@ -104,12 +104,8 @@ def _gain(gain: float | None) -> str:
 
 
 def _legend(sketch: Sketch, found: Sensitivity, width: float, right: float) -> float:
-    y, at = -LINE / 2, 0.0
-    for fill, word in ((MORE, "more"), (LESS, "less")):
-        text = f"{percent(found.step)} {word}"
-        sketch.fill([Rect(at, y - 6, 18.0, 12.0)], fill)
-        sketch.write(text, at + 24, y)
-        at += text_width(text, 12.0) + 40
+    step, y = percent(found.step), -LINE / 2
+    sketch.legend([Swatch(f"{step} more", MORE), Swatch(f"{step} less", LESS)])
     sketch.write("less", width - right * 0.55, y, "right", colour=palette.FAINT)
     sketch.write("more", width - 4, y, "right", colour=palette.FAINT)
     return y - LINE / 2

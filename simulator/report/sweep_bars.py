@@ -68,5 +68,5 @@ def picture(found: Swept, width: float) -> Drawing:
         value = numbers.count(row["throughput"])
         words = f"{value}, {row['bound_by']}" if wide else value
         sketch.write(words, width - 4, centre, "right")
-    low = legend(sketch, list(found.bounds), bottom - 12 - LINE - 8, width)
+    low = sketch.legend(legend(found), bottom - 12 - LINE / 2 - 8) - LINE / 2
     return sketch.finish(math.ceil(4 - low), TITLE, caption(found))

@@ -78,7 +78,7 @@ def picture(found: Swept, width: float) -> Drawing:
     sheet = Sheet(bounds=Box(left + 2, top - height + 2, width - 2, top - 2))
     sheet.boxes += [_box(place(row), WEAK) for row in beaten[::step]]
     _number(sketch, found, line, sheet)
-    low = legend(sketch, list(found.bounds), low - LINE - 6, width)
+    low = sketch.legend(legend(found), low - LINE / 2 - 6) - LINE / 2
     return sketch.finish(math.ceil(4 - low), TITLE, caption(found))
 
 

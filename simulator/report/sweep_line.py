@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, pairwise
 
 from simulator.report import numbers, palette
-from simulator.report.experts_picture import LINE, Drawing, Rect, Scale, Sketch
+from simulator.report.experts_picture import LINE, Drawing, Rect, Scale, Sketch, Swatch
 from simulator.report.picture import Axis
 from simulator.report.placement import text_width
 from simulator.report.sweep import LETTERS, Row, Swept, Varied, throughput_ends
 from simulator.report.sweep_axis import Measure, measure, thinned, ticks
-from simulator.result import Bound
 
 LEFT, RIGHT = 66.0, 16.0
 STRIP, MARK = 20.0, 8.0
@@ -99,26 +98,15 @@ def picture(found: Swept, width: float) -> Drawing:
     sketch.write(
         axis.heading, x.start + x.length / 2, last, "center", colour=palette.FAINT, room=x.length
     )
-    last = legend(sketch, list(found.bounds), last - LINE - 6, width)
+    last = sketch.legend(legend(found), last - LINE / 2 - 6) - LINE / 2
     return sketch.finish(4 - last, TITLE, caption(found))
 
 
-def legend(sketch: Sketch, bounds: Sequence[Bound], y: float, width: float) -> float:
-    """What binds, by letter and colour; returns the lower edge."""
-    at = 0.0
-    for bound in bounds:
-        text = f"{LETTERS[bound]} {bound} binds"
-        if at and at + 22 + text_width(text, 12.0) > width:
-            at, y = 0.0, y - LINE - 4
-        chip(sketch, bound, at, y)
-        sketch.write(text, at + 20, y)
-        at += text_width(text, 12.0) + 42
-    return y - LINE
-
-
-def chip(sketch: Sketch, bound: Bound, left: float, centre: float) -> None:
-    """A patch in the colour of what binds."""
-    sketch.fill([Rect(left, centre - 6, 13.0, 12.0)], palette.BOUND[bound])
+def legend(found: Swept) -> list[Swatch]:
+    """What binds, by letter and colour."""
+    return [
+        Swatch(f"{LETTERS[bound]} {bound} binds", palette.BOUND[bound]) for bound in found.bounds
+    ]
 
 
 def _across(axis: Varied, start: float, length: float) -> Measure:

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 
 from simulator.report import numbers, palette
-from simulator.report.experts_picture import LINE, Drawing, Rect, Scale, Sketch
+from simulator.report.experts_picture import LINE, Drawing, Rect, Scale, Sketch, Swatch
 from simulator.report.placement import text_width
 from simulator.result import Bound, OpUse, Result, Stream
 from simulator.units import Seconds
@@ -148,7 +148,7 @@ def picture(layer: Layer, width: float) -> Drawing:
     """A row for each operator, a box from its start to its end, in the colour of what binds it."""
     sketch = Sketch(width)
     wide = width >= 700
-    y = _legend(sketch, layer, width) - 8
+    y = sketch.legend(_legend(layer)) - 12
     names = min(max(text_width(step.name, 12.0) for step in layer.steps), 190 if wide else 96)
     unit, cells = numbers.column([step.end - step.start for step in layer.steps], "s")
     aside = 4 + max(text_width(text, 12.0) for text in [*cells, unit])
@@ -191,15 +191,7 @@ def data(result: Result) -> str:
     return sheet.getvalue()
 
 
-def _legend(sketch: Sketch, layer: Layer, width: float) -> float:
-    """Colours and what binds, in as many lines as they need."""
+def _legend(layer: Layer) -> list[Swatch]:
+    """What binds its operators, by colour."""
     present = {step.bound for step in layer.steps}
-    at, y = 0.0, 0.0
-    for bound in (bound for bound in palette.BOUND if bound in present):
-        needs = text_width(bound, 12.0) + 44
-        if at and at + needs > width:
-            at, y = 0.0, y - LINE - 3
-        sketch.fill([Rect(at, y - LINE / 2 - 6, 18.0, 12.0)], palette.BOUND[bound])
-        sketch.write(bound, at + 24, y - LINE / 2)
-        at += needs
-    return y - LINE - 4
+    return [Swatch(bound, colour) for bound, colour in palette.BOUND.items() if bound in present]

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 
 from simulator.report import numbers
 from simulator.report.training_facts import exposed
-from simulator.result import Result, TrainingUse
+from simulator.result import Result
+from simulator.training_use import TrainingUse
 
 DEGREES = {
     "tp": ("tensor parallel", "heads, widths, vocabulary"),

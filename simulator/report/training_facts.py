@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 
 from simulator.report import numbers
-from simulator.result import Result, TrainingUse
+from simulator.result import Result
+from simulator.training_use import TrainingUse
 
 DAY = 86400.0
 RULE = "Megatron-LM"

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from simulator.memory_use import MemoryUse
 from simulator.report import numbers, palette
-from simulator.report.experts_picture import LINE, Drawing, Rect, Scale, Sketch
+from simulator.report.experts_picture import Drawing, Rect, Scale, Sketch, Swatch
 from simulator.report.placement import text_width
 from simulator.report.training import memory_finding, stage_names
-from simulator.result import MemoryUse, TrainingUse
+from simulator.training_use import TrainingUse
 
 ROW = 25.0
 STAGES = 24
@@ -68,7 +69,7 @@ def picture(use: TrainingUse, width: float) -> Drawing:
     x = Scale(
         high=1.04 * max(capacity, *totals), start=label, length=math.floor(width - label - value)
     )
-    top = _legend(sketch, named, own, width) - 26
+    top = sketch.legend(_legend(named, own)) - 26
     sketch.write(unit, width - 4, top + 10, "right", colour=palette.FAINT)
     y = top
     for place, (bar, name, cell) in enumerate(zip(shown, names, cells, strict=True)):
@@ -124,16 +125,8 @@ def _bar(
         sketch.fill([box], palette.INK, hatched=True, gid=f"bar-{place + 1}-over")
 
 
-def _legend(sketch: Sketch, named: list[str], own: list[str], width: float) -> float:
-    entries = [(name, palette.SERIES[place]) for place, name in enumerate(own)]
+def _legend(named: list[str], own: list[str]) -> list[Swatch]:
+    entries = [Swatch(numbers.plain(name), palette.SERIES[at]) for at, name in enumerate(own)]
     if len(own) < len(named):
-        entries.append((f"{len(named) - len(own)} others", palette.SERIES[-1]))
-    at, y = 0.0, 0.0
-    for text, fill in entries:
-        needs = text_width(text, 12.0) + 40
-        if at and at + needs > width:
-            at, y = 0.0, y - LINE - 3
-        sketch.fill([Rect(at, y - LINE / 2 - 6, 18.0, 12.0)], fill)
-        sketch.write(numbers.plain(text), at + 24, y - LINE / 2, room=width - at - 24)
-        at += needs
-    return y - LINE
+        entries.append(Swatch(f"{len(named) - len(own)} others", palette.SERIES[-1]))
+    return entries

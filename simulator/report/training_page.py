@@ -12,7 +12,8 @@ from simulator.report.experts_page import Plate, Section, Table
 from simulator.report.experts_picture import Drawing, stacked
 from simulator.report.facts import title
 from simulator.report.roofline import NARROW, WIDE
-from simulator.result import Result, TrainingUse
+from simulator.result import Result
+from simulator.training_use import TrainingUse
 
 FILES = ("training.csv", "training.svg", "training.png")
 """What training adds to a report."""

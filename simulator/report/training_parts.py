@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 
 from simulator.report import numbers, palette
-from simulator.report.experts_picture import LINE, Drawing, Rect, Scale, Sketch, fitted
+from simulator.report.experts_picture import Drawing, Rect, Scale, Sketch, Swatch, fitted
 from simulator.report.placement import text_width
 from simulator.report.training import parts_finding
-from simulator.result import StepPart, TrainingUse
+from simulator.result import Bound
+from simulator.training_use import StepPart, TrainingUse
 
 ROW = 24.0
 SMALL = 0.003
@@ -67,7 +68,7 @@ def picture(use: TrainingUse, width: float) -> Drawing:
     value = max(text_width(cell, 12.0) for cell in cells) + 10
     percent = 44.0
     x = Scale(high=whole, start=label, length=math.floor(width - label - value - percent - 8.0))
-    top = _legend(sketch, found, width) - 18
+    top = sketch.legend(_legend(found)) - 18
     sketch.write(unit, width - percent - 6, top + 10, "right", colour=palette.FAINT)
     sketch.write("%", width - 4, top + 10, "right", colour=palette.FAINT)
     low = top - ROW * len(names)
@@ -96,22 +97,17 @@ def picture(use: TrainingUse, width: float) -> Drawing:
     return sketch.finish(24 - low, "Where the time of the step goes", parts_finding(use))
 
 
-def _legend(sketch: Sketch, found: list[tuple[str, StepPart]], width: float) -> float:
-    """What the colours say."""
-    words = {
-        "compute": "computes",
-        "link": "waits for links",
-        "latency": "launches",
-        "waiting": "waits for other stages",
-    }
-    at, y = 0.0, 0.0
-    for bound, text in words.items():
-        if not any(part.bound == bound and part.time > 0 for _, part in found):
-            continue
-        needs = text_width(text, 12.0) + 44
-        if at and at + needs > width:
-            at, y = 0.0, y - LINE - 3
-        sketch.fill([Rect(at, y - LINE / 2 - 6, 18.0, 12.0)], palette.BOUND[bound])  # type: ignore[index]
-        sketch.write(text, at + 24, y - LINE / 2)
-        at += needs
-    return y - LINE
+_WORDS: dict[Bound, str] = {
+    "compute": "computes",
+    "link": "waits for links",
+    "latency": "launches",
+    "waiting": "waits for other stages",
+}
+"""What the colours say."""
+
+
+def _legend(found: list[tuple[str, StepPart]]) -> list[Swatch]:
+    present = {part.bound for _, part in found if part.time > 0}
+    return [
+        Swatch(text, palette.BOUND[bound]) for bound, text in _WORDS.items() if bound in present
+    ]

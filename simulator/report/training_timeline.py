@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from simulator.report import numbers, palette
-from simulator.report.experts_picture import LINE, Drawing, Rect, Scale, Sketch
+from simulator.report.experts_picture import LINE, Drawing, Rect, Scale, Sketch, Swatch
 from simulator.report.placement import text_width
 from simulator.report.training import timeline_finding
-from simulator.result import StageSpan, TrainingUse
+from simulator.training_use import StageSpan, TrainingUse
 
 STAGES = 16
 """Stages at most: the first half and the last half of them."""
@@ -64,7 +64,7 @@ def picture(use: TrainingUse, width: float) -> Drawing:
     """Lay out the stages; needs spans."""
     sketch = Sketch(width)
     end = max(span.end for span in use.spans)
-    y = _legend(sketch, use, width) - 10
+    y = sketch.legend(_legend(use)) - 14
     edge = edges(use)
     panels = [("the whole step", 0.0, end)]
     if edge:
@@ -215,22 +215,15 @@ def _key(kind: str) -> str:
     return kind if kind in KINDS else "else"
 
 
-def _legend(sketch: Sketch, use: TrainingUse, width: float) -> float:
-    """Colours and names in as many lines as they need."""
+def _legend(use: TrainingUse) -> list[Swatch]:
+    """What stages do, then what links do, which is drawn lower."""
     present = {span.kind for span in use.spans}
     named = [kind for kind in KINDS if kind in present] + sorted(present - KINDS.keys())
-    entries = [(KINDS.get(kind, (kind, ""))[0], colour(kind), kind in ON_UNITS) for kind in named]
-    at, y = 0.0, 0.0
-    entries.insert(sum(units for *_, units in entries), ("idle", "", True))
-    for text, fill, units in entries:
-        needs = text_width(text, 12.0) + 44
-        if at and at + needs > width:
-            at, y = 0.0, y - LINE - 3
-        height = 12.0 if units else LINKS
-        box = Rect(at, y - LINE / 2 - height / 2, 18.0, height)
-        sketch.fill([box], fill or palette.OTHER, hatched=not fill)
-        if not fill:
-            sketch.frame(box, colour=palette.FAINT, weight=0.7)
-        sketch.write(numbers.plain(text), at + 24, y - LINE / 2, room=width - at - 24)
-        at += needs
-    return y - LINE - 4
+    units = [kind for kind in named if kind in ON_UNITS]
+    entries = [
+        Swatch(numbers.plain(KINDS.get(kind, (kind, ""))[0]), colour(kind),
+               12.0 if kind in ON_UNITS else LINKS)
+        for kind in named
+    ]  # fmt: skip
+    entries.insert(len(units), Swatch("idle", ""))
+    return entries

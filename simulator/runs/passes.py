@@ -15,10 +15,11 @@ from simulator.engine.execute import Segment, run_stream
 from simulator.engine.machine import CommandProcessor, LaunchPolicy
 from simulator.expert_use import ExpertUse
 from simulator.ops.op import Demand, Op, OpGraph
-from simulator.result import Bound, Bounds, Stream, StreamPart, TrainingUse
+from simulator.result import Bound, Bounds, Stream, StreamPart
 from simulator.runs.line import Line
 from simulator.runs.prices import Prices
 from simulator.specs.stack import Stack
+from simulator.training_use import TrainingUse
 from simulator.units import Flops, Seconds
 
 

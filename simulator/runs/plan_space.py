@@ -20,7 +20,7 @@ from typing import Literal, TypeVar
 from simulator.errors import SpecError
 from simulator.mapping.legality import divisors, plan_faults
 from simulator.mapping.placement import memory_use
-from simulator.result import MemoryUse
+from simulator.memory_use import MemoryUse
 from simulator.specs.hardware import Accelerator
 from simulator.specs.plan import Plan
 from simulator.specs.scenario import Scenario

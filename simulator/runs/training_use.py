@@ -15,12 +15,14 @@ from simulator.costs.fabric import fabric
 from simulator.costs.target import Target
 from simulator.engine.pipeline import PipelineRun, Span
 from simulator.mapping.training_memory import stage_memories
+from simulator.memory_use import MemoryUse
 from simulator.ops.collective import Collective
 from simulator.ops.exchange import Exchange
-from simulator.result import Bound, MemoryUse, StageSpan, StepPart, Traffic, TrainingUse
+from simulator.result import Bound
 from simulator.runs.line import Line
 from simulator.specs.plan import Plan
 from simulator.specs.workload import Transformer
+from simulator.training_use import StageSpan, StepPart, Traffic, TrainingUse
 from simulator.units import Bytes, Seconds
 
 if TYPE_CHECKING:

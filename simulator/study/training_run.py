@@ -12,7 +12,8 @@ import shlex
 from dataclasses import replace
 
 from simulator.errors import Fault, SpecError
-from simulator.result import Result, TrainingBudget
+from simulator.result import Result
+from simulator.training_use import TrainingBudget
 
 MOST = 1e18
 """Most tokens: a thousand times what anybody has trained on, and more."""

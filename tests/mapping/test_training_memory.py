@@ -21,10 +21,10 @@ from simulator.mapping.held import (
 )
 from simulator.mapping.stages import in_flight
 from simulator.mapping.training_memory import training_memory
+from simulator.memory_use import MemoryUse
 from simulator.models.arithmetic import kv_bytes_at, mtp_parameters, parameters, weight_bytes
 from simulator.models.weights import model_weights
 from simulator.policies.pipeline import PIPELINE_ORDERS
-from simulator.result import MemoryUse
 from simulator.specs.plan import Plan
 from simulator.specs.workload import (
     Attention,

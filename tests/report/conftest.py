@@ -5,18 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.result import (
-    Basis,
-    Bounds,
-    Interval,
-    MemoryPart,
-    MemoryUse,
-    OpUse,
-    Phase,
-    Result,
-    Roof,
-    RunProvenance,
-)
+from simulator.memory_use import MemoryPart, MemoryUse
+from simulator.result import Basis, Bounds, Interval, OpUse, Phase, Result, Roof, RunProvenance
 
 FLOOR = 1.1e-6
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from simulator import Result, make_scenario, simulate
 from simulator.engine.pipeline import Span
-from simulator.result import TrainingUse
 from simulator.runs.training_use import joined
+from simulator.training_use import TrainingUse
 
 LLAMA = {"tp": 8, "pp": 8, "dp": 8, "zero": 1, "sequence": 8192, "global_batch": 512}
 
